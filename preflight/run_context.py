@@ -31,7 +31,7 @@ from t5x.input_pipeline.stream import SHARDS
 from t5x.loop.model_dir import Start
 from t5x.partitioning import PjitPartitioner
 from t5x.trainer import Trainer
-from tasks import caches
+from tasks.cache import cached
 from tasks.corpus.files import CorpusFile
 from tasks.corpus.retry import RetryPolicy
 from tasks.corpus.source import CorpusSource
@@ -185,7 +185,7 @@ class RunContext:
         self.require_vocabulary()
         task, split = self.task, self.data.split
         lengths = self.data.task_feature_lengths or {}
-        wanted = {name: lengths[name] for name in caches.token_features(task) if name in lengths}
+        wanted = {name: lengths[name] for name in cached.token_features(task) if name in lengths}
         find = lambda: figures.look(task, split, DOCUMENTS, wanted, spread=False)
         return self.read(task.source, find)
 

@@ -14,7 +14,8 @@ from typing import TypeAlias
 import seqio
 import tensorflow as tf
 
-from tasks import caches, vocabularies
+from tasks import vocabularies
+from tasks.cache import cached
 from tasks.corpus.source import CorpusSource
 from tasks.objectives import registry, span_corruption
 from tasks.objectives.base import Objective
@@ -65,7 +66,7 @@ def add(
         output_features=found.features(vocabulary),
         metric_fns=[],
         shuffle_buffer_size=SHUFFLED_CHUNKS,
-        task_cls=caches.Task,
+        task_cls=cached.Task,
     )
 
 

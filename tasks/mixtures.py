@@ -13,11 +13,11 @@ from collections.abc import Mapping
 import seqio
 import tensorflow as tf
 
-from tasks import caches
+from tasks.cache import cached
 from tasks.corpus import reading
 
 
-class BoundedTask(caches.Task):
+class BoundedTask(cached.Task):
     """A task whose training split ends after `epochs` epochs, also where it is repeated."""
 
     def __init__(self, *args, epochs: int, **kwargs):
@@ -27,7 +27,7 @@ class BoundedTask(caches.Task):
     def get_dataset(
         self, sequence_length=None, split="train", *args, num_epochs: int | None = 1, **kwargs
     ):
-        """Return caches.Task's dataset, but with `epochs` epochs instead of infinitely many."""
+        """Return cached.Task's dataset, but with `epochs` epochs instead of infinitely many."""
         trained = num_epochs is None
         if split == "train" and trained:
             num_epochs = self._epochs
@@ -105,6 +105,6 @@ def _bounded(name: str, epochs: int) -> str:
             metric_fns=task.metric_fns,
             shuffle_buffer_size=task.shuffle_buffer_size,
         )
-        provider.needs_autograph = caches.needs_autograph(task)
+        provider.needs_autograph = cached.needs_autograph(task)
         seqio.TaskRegistry.add_provider(bounded, provider)
     return bounded

@@ -14,7 +14,8 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
-from tasks import caches, corpora, vocabularies
+from tasks import corpora, vocabularies
+from tasks.cache import cached
 from tasks.corpus import tf_callbacks
 from tasks.corpus.counts import MADE, NOTES, RecordCounter
 from tasks.corpus.documents import Columns
@@ -66,7 +67,7 @@ def add(
         output_features={"inputs": feature, "targets": feature},
         metric_fns=list(metric_fns),
         shuffle_buffer_size=SHUFFLED,
-        task_cls=caches.Task,
+        task_cls=cached.Task,
     )
     task.prefix = prefix  # for programs that feed their own texts to the model
     return task

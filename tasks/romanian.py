@@ -28,7 +28,8 @@ HF_TOKEN or that saved by `hf auth login`.
 
 import functools
 
-from tasks import caches, corpora, vocabularies
+from tasks import corpora, vocabularies
+from tasks.cache import cached
 from tasks.corpus.source import CorpusSource
 from tasks.languages import public
 
@@ -60,5 +61,5 @@ add("ro_mini_bert", RO_MINI, vocabularies.ro_mini_wordpiece, "bert")
 add("ro_masked_lm", WEB, vocabularies.ro_byte_bpe, "masked_lm")
 add("ro_modernbert", WEB, vocabularies.ro_modern_bpe, "modernbert")
 add("ro_simple_prefix_lm", RO_SIMPLE, vocabularies.ro_simple_model, "prefix_lm")
-caches.add_pregenerated("ro_mini_span_corruption", {"inputs": 128, "targets": 29})
-caches.add_pregenerated("ro_mini_masked_lm", {"inputs": 128, "targets": 128})
+cached.add_pregenerated("ro_mini_span_corruption", {"inputs": 128, "targets": 29})
+cached.add_pregenerated("ro_mini_masked_lm", {"inputs": 128, "targets": 128})

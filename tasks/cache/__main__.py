@@ -7,8 +7,8 @@
 
 The first caches the documents' tokens, which training corrupts differently in each epoch (the
 task's own name, USE_CACHED_TASKS = True). The second caches finished examples, corrupted twice (the
-task's name with the suffix _i512_t114, registered by `caches.add_pregenerated`). Both are read if
-tasks.caches.folders.paths names the folder.
+task's name with the suffix _i512_t114, registered by `cached.add_pregenerated`). Both are read if
+tasks.cache.folders.paths names the folder.
 
 Without --runner, all cores of this machine work, through Beam's direct runner. Unknown flags are
 passed to Beam. After an interruption the same command resumes.

@@ -26,7 +26,7 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
-from tasks import caches
+from tasks.cache import cached
 from tasks.cache.atomic_files import exists, read_json, renamed, write_json
 from tasks.cache.plan import CacheJob, CachePart, CacheShard, parts_of, plan_of, task_of
 from tasks.corpus.source import PARTS, CorpusSource
@@ -156,7 +156,7 @@ class ExampleStats:
     def __post_init__(self, task):
         self._no_tokens = {
             name: [feature.vocabulary.pad_id, feature.vocabulary.eos_id]
-            for name, feature in caches.token_features(task).items()
+            for name, feature in cached.token_features(task).items()
         }
 
     def add(self, example: dict[str, np.ndarray]) -> None:

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import seqio
 
-from tasks import caches, registered
+from tasks import registered
+from tasks.cache import cached
 from tasks.corpus import files
 from tasks.corpus.source import CorpusSource
 from tasks.objectives import registry
@@ -60,7 +61,7 @@ class CacheJob:
     def folder(self) -> str:
         """The folder of the cache."""
         lengths = dict(self.lengths)
-        name = caches.pregenerated_name(self.task, lengths) if lengths else self.task
+        name = cached.pregenerated_name(self.task, lengths) if lengths else self.task
         return f"{self.out.rstrip('/')}/{seqio.get_task_dir_from_name(name)}"
 
     @property
@@ -74,14 +75,14 @@ def task_of(job: CacheJob) -> seqio.Task:
     """Return the job's task, registered in this process, or raise ValueError if it is unfit."""
     task = registered.find(job.task, "--task", job.modules, job.bindings)
     if job.lengths:
-        caches.check_features(task, dict(job.lengths))
+        cached.check_features(task, dict(job.lengths))
         objective = registry.objective_of(task)
         if isinstance(objective, MaskedLM) and objective.schedule:
             raise ValueError(
                 f"the masking density of task {job.task} changes while a run reads it, but a cache "
                 "has no such order: cache its tokens without --lengths, or a task without schedule"
             )
-        task = caches.add_pregenerated(job.task, dict(job.lengths))
+        task = cached.add_pregenerated(job.task, dict(job.lengths))
     elif not task.supports_caching:
         raise ValueError(
             f"task {job.task} has no seqio.CacheDatasetPlaceholder: put one into its "

@@ -19,7 +19,8 @@ from collections.abc import Sequence
 
 from common import arguments
 from common.errors import guarded
-from tasks import caches, registered
+from tasks import registered
+from tasks.cache import cached
 from tasks.look import figures, page
 
 
@@ -43,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     modules = tuple(flags.module or registered.every_module())
     task = registered.find(flags.task, "TASK", modules, flags.gin_bindings)
     if lengths:
-        caches.check_features(task, lengths)
+        cached.check_features(task, lengths)
     found = figures.look(task, flags.split, flags.documents, lengths, flags.seed)
     print(page.as_text(found))
     with open(path, "w", encoding="utf-8") as file:

@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import seqio
 
-from tasks import caches, vocabularies
+from tasks import vocabularies
+from tasks.cache import cached
 from tasks.corpus.counts import CHANGES, EXTRA_COPIES, NOTES, SKIPS
 from tasks.look import sampling
 
@@ -85,7 +86,7 @@ def look(
     """
     task, fixed = sampling.made_from(task)
     source, vocabulary = task.source, task.output_features["targets"].vocabulary
-    features = caches.token_features(task)
+    features = cached.token_features(task)
     lengths = fixed or lengths or sampling.default_lengths(task)
     counter = getattr(source, "counter", None)
     counts = lambda: collections.Counter(counter.counts() if counter else {})

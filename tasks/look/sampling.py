@@ -14,7 +14,7 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
-from tasks import caches
+from tasks.cache import cached
 from tasks.corpus.source import PARTS, CorpusSource
 from tasks.objectives import registry
 from tasks.text import normalize
@@ -110,13 +110,13 @@ def examples(
         dict(lengths) if lengths else None, split, shuffle=False, num_epochs=1, seed=0
     )
     made = dataset.take(_MOST_EXAMPLES).as_numpy_iterator()
-    names = caches.token_features(task)
+    names = cached.token_features(task)
     return [{name: row[name] for name in names if name in row} for row in made]
 
 
 def made_from(task: seqio.Task) -> tuple[seqio.Task, dict[str, int] | None]:
     """Return the task that reads the corpus, and the lengths that a pregenerated one fixes."""
-    if isinstance(task, caches.Task) and hasattr(task, "made_from"):
+    if isinstance(task, cached.Task) and hasattr(task, "made_from"):
         name, lengths = task.made_from
         return seqio.TaskRegistry.get(name), dict(lengths)
     return task, None

@@ -25,7 +25,8 @@ import seqio
 import tensorflow as tf
 
 import gin
-from tasks import caches, corpora, vocabularies
+from tasks import corpora, vocabularies
+from tasks.cache import cached
 from tasks.corpus import tf_callbacks
 from tasks.corpus.source import CorpusSource
 from tasks.jobs.diacritics import metrics
@@ -75,7 +76,7 @@ def add(
     settings: dict[str, Any] = {
         "output_features": {"inputs": feature, "targets": feature},
         "shuffle_buffer_size": corpora.SHUFFLED_CHUNKS,
-        "task_cls": caches.Task,
+        "task_cls": cached.Task,
     }
     given = functools.partial(keep_given, language=language)
     seqio.TaskRegistry.add(

@@ -15,9 +15,9 @@ import gin
 from fakes.cache_jobs import LENGTHS, files, finished, job, make
 from t5x.input_pipeline.config import DatasetConfig
 from t5x.input_pipeline.stream import TrainStream
-from tasks import caches, romanian, vocabularies
+from tasks import romanian, vocabularies
 from tasks.cache import __main__ as cache
-from tasks.cache import build, plan
+from tasks.cache import build, cached, plan
 from tasks.cache.plan import CacheJob
 
 DOCUMENTS = len(
@@ -48,7 +48,7 @@ def reading(two_epochs, of_tokens, monkeypatch):
     monkeypatch.setattr(seqio.utils, "_GLOBAL_CACHE_DIRECTORIES", [])
     paths = [two_epochs[0].out, of_tokens[0].out]
     with gin.unlock_config():
-        gin.bind_parameter("tasks.caches.folders.paths", paths)
+        gin.bind_parameter("tasks.cache.folders.paths", paths)
     yield
     gin.clear_config()
 
@@ -115,7 +115,7 @@ def test_examples_are_mixed_over_the_shards(of_tokens):
 
 def test_seqio_reads_the_examples_counted(two_epochs, reading):
     made, stats = two_epochs
-    task = caches.add_pregenerated("ro_mini_span_corruption", LENGTHS)
+    task = cached.add_pregenerated("ro_mini_span_corruption", LENGTHS)
     assert task.name == "ro_mini_span_corruption_i64_t14"
     assert task.get_cached_stats("validation") == stats["validation"]
     dataset = task.get_dataset(LENGTHS, "validation", use_cached=True, shuffle=False)
@@ -134,7 +134,7 @@ def test_seqio_reads_the_examples_counted(two_epochs, reading):
 
 @pytest.mark.parametrize("hosts", [pytest.param(2, marks=pytest.mark.slow), 4])
 def test_seqio_deals_finished_examples_to_hosts_always_alike(hosts, two_epochs, reading):
-    task = caches.add_pregenerated("ro_mini_span_corruption", LENGTHS)
+    task = cached.add_pregenerated("ro_mini_span_corruption", LENGTHS)
 
     def share(index, count):
         dataset = seqio.get_dataset(
@@ -171,7 +171,7 @@ def test_a_cache_of_tokens_is_corrupted_differently_in_each_epoch(of_tokens, rea
 def test_training_reads_it_and_resumes_exactly(pregenerated, reading, tmp_path):
     name = "ro_mini_span_corruption"
     if pregenerated:
-        name = caches.add_pregenerated(name, LENGTHS).name
+        name = cached.add_pregenerated(name, LENGTHS).name
     cfg = DatasetConfig(
         name, LENGTHS, "validation", batch_size=2, shuffle=True, seed=0, use_cached=True, pack=True
     )
@@ -194,6 +194,6 @@ def test_a_pipeline_that_refuses_is_found_before_anything_is_made(tmp_path):
 
 
 def test_other_lengths_than_the_caches_are_refused(two_epochs, reading):
-    task = caches.add_pregenerated("ro_mini_span_corruption", LENGTHS)
+    task = cached.add_pregenerated("ro_mini_span_corruption", LENGTHS)
     with pytest.raises(ValueError, match=r"made for .*, but TASK_FEATURE_LENGTHS is"):
         task.get_dataset({"inputs": 32, "targets": 14}, "validation", use_cached=True)

@@ -66,7 +66,7 @@ import numpy as np, seqio, tensorflow as tf
 import gin
 from t5x import batches
 from t5x.input_pipeline.config import DatasetConfig
-from tasks import caches
+from tasks.cache import cached
 from tasks.cache import __main__ as cache
 
 bucket, here, *flags = sys.argv[2:]
@@ -75,9 +75,9 @@ cache.main([*flags, "--out", bucket, *one_worker])
 for path in filter(pathlib.Path.is_file, pathlib.Path(here).rglob("*")):
     with tf.io.gfile.GFile(f"{bucket}/{path.relative_to(here)}", "rb") as file:
         assert file.read() == path.read_bytes(), path
-gin.bind_parameter("tasks.caches.folders.paths", [bucket])
+gin.bind_parameter("tasks.cache.folders.paths", [bucket])
 lengths = {"inputs": 64, "targets": 14}
-task = caches.add_pregenerated("ro_mini_span_corruption", lengths)
+task = cached.add_pregenerated("ro_mini_span_corruption", lengths)
 assert task.cache_dir.startswith("gs://"), task.cache_dir
 cfg = DatasetConfig(
     task.name, lengths, "validation", 2, shuffle=True, seed=0, use_cached=True, pack=True

@@ -11,8 +11,8 @@ import tensorflow as tf
 import gin
 from fakes import cache_jobs, tokenizer_files
 from fakes.objectives import near
-from tasks import caches, corpora, mixtures, registered, romanian, vocabularies
-from tasks.cache import plan
+from tasks import corpora, mixtures, registered, romanian, vocabularies
+from tasks.cache import cached, plan
 from tasks.cache.plan import CacheJob
 from tasks.corpus.source import CorpusSource
 from tasks.objectives import masked_lm, registry
@@ -218,7 +218,7 @@ def test_the_tokens_of_a_schedule_are_set_by_gin(add):
         gin.clear_config()
 
 
-def cached(out, **settings) -> CacheJob:
+def cache_of(out, **settings) -> CacheJob:
     lengths = (("inputs", 64), ("targets", 64))
     return dataclasses.replace(
         cache_jobs.job(out, **settings), task="ro_mini_bert", lengths=lengths, epochs=2
@@ -228,7 +228,7 @@ def cached(out, **settings) -> CacheJob:
 def test_a_cache_has_the_same_bytes_for_any_order_of_workers_and_new_masks_each_epoch(
     tmp_path, monkeypatch
 ):
-    one, two = cached(tmp_path / "one"), cached(tmp_path / "two")
+    one, two = cache_of(tmp_path / "one"), cache_of(tmp_path / "two")
     counts = cache_jobs.make(one)["validation"]
     cache_jobs.make(two, order=lambda items: items[::-1])
     made = [cache_jobs.files(job) for job in (one, two)]
@@ -236,9 +236,9 @@ def test_a_cache_has_the_same_bytes_for_any_order_of_workers_and_new_masks_each_
     assert counts["epochs"][0] > 50
     monkeypatch.setattr(seqio.utils, "_GLOBAL_CACHE_DIRECTORIES", [])
     with gin.unlock_config():
-        gin.bind_parameter("tasks.caches.folders.paths", [one.out])
+        gin.bind_parameter("tasks.cache.folders.paths", [one.out])
     try:
-        task = caches.add_pregenerated("ro_mini_bert", LENGTHS)
+        task = cached.add_pregenerated("ro_mini_bert", LENGTHS)
         found = list(examples(task, use_cached=True))
     finally:
         gin.clear_config()
@@ -257,7 +257,7 @@ def test_cached_tokens_are_masked_when_they_are_read(tmp_path, monkeypatch):
     cache_jobs.make(made)
     monkeypatch.setattr(seqio.utils, "_GLOBAL_CACHE_DIRECTORIES", [])
     with gin.unlock_config():
-        gin.bind_parameter("tasks.caches.folders.paths", [made.out])
+        gin.bind_parameter("tasks.cache.folders.paths", [made.out])
     try:
         task = seqio.TaskRegistry.get("ro_mini_masked_lm")
         from_cache = list(examples(task, use_cached=True))
@@ -271,7 +271,7 @@ def test_cached_tokens_are_masked_when_they_are_read(tmp_path, monkeypatch):
 def test_a_cache_of_a_changing_density_is_refused(add, tmp_path, monkeypatch):
     task = add(MaskedLM(Masking(0.3), schedule=DensitySchedule(tokens=1000)))
     monkeypatch.setattr(registered, "load", lambda *_: None)
-    made = dataclasses.replace(cached(tmp_path), task=task.name)
+    made = dataclasses.replace(cache_of(tmp_path), task=task.name)
     with pytest.raises(ValueError, match="changes while a run reads it, but a cache has no such"):
         plan.task_of(made)
 

@@ -3,24 +3,24 @@
 import pytest
 import seqio
 
-from tasks import caches
 from tasks import romanian as romanian  # registers the tasks
+from tasks.cache import cached
 
 LENGTHS = {"inputs": 64, "targets": 14}
 
 
 def test_a_folder_may_be_one_path_or_several():
-    assert caches.folders() == []
-    assert caches.folders("gs://bucket/caches") == ["gs://bucket/caches"]
-    assert caches.folders(("a", "b")) == ["a", "b"]
+    assert cached.folders() == []
+    assert cached.folders("gs://bucket/caches") == ["gs://bucket/caches"]
+    assert cached.folders(("a", "b")) == ["a", "b"]
     with pytest.raises(ValueError, match="s3://b/caches"):  # which TensorFlow cannot read
-        caches.folders(["/caches", "s3://b/caches"])
+        cached.folders(["/caches", "s3://b/caches"])
 
 
 def test_a_pregenerated_task_is_read_from_its_cache_alone():
-    task = caches.add_pregenerated("ro_mini_span_corruption", LENGTHS)
+    task = cached.add_pregenerated("ro_mini_span_corruption", LENGTHS)
     assert task.name == "ro_mini_span_corruption_i64_t14"
-    assert caches.add_pregenerated("ro_mini_span_corruption", LENGTHS) is task
+    assert cached.add_pregenerated("ro_mini_span_corruption", LENGTHS) is task
     with pytest.raises(ValueError, match="requires caching"):
         task.get_dataset(LENGTHS, "validation", use_cached=False)
 

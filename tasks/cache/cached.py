@@ -8,13 +8,13 @@ There are two kinds, by the position of `seqio.CacheDatasetPlaceholder` among th
   training reads the same bytes everywhere. The lengths are part of the task's name, as in
   `seqio.experimental.add_fully_cached_task`.
 
-      caches.add_pregenerated("ro_mini_span_corruption", {"inputs": 128, "targets": 29})
+      cached.add_pregenerated("ro_mini_span_corruption", {"inputs": 128, "targets": 29})
       # MIXTURE_OR_TASK_NAME = 'ro_mini_span_corruption_i128_t29', USE_CACHED_TASKS = True
 
 seqio keeps a cache of fewer than 10,000 examples per shard in memory, in the order of its first
 reading; then only the shuffle buffer varies the epochs.
 
-Both are made by `python -m tasks.cache`, and are found in `tasks.caches.folders.paths` (gin) and
+Both are made by `python -m tasks.cache`, and are found in `tasks.cache.folders.paths` (gin) and
 the folders of `seqio.add_global_cache_dirs`.
 """
 
@@ -32,12 +32,12 @@ from tasks.corpus import reading
 from tasks.corpus.source import RECORDS
 
 
-@gin.configurable
+@gin.configurable(module="tasks.cache")
 def folders(paths: str | Sequence[str] = ()) -> list[str]:
     """Return the folders that hold caches, local or gs://; raise ValueError for another address."""
     found = [paths] if isinstance(paths, str) else list(paths)
     for path in found:
-        arguments.check_address("tasks.caches.folders.paths", path)
+        arguments.check_address("tasks.cache.folders.paths", path)
     return found
 
 
@@ -93,7 +93,7 @@ class Task(seqio.Task):
                 f"task {self.name} has no finished cache in "
                 f"{seqio.utils.get_global_cache_dirs() or 'any folder'}: make it with `python -m "
                 f"tasks.cache --task {task}{' --lengths ' if pairs else ''}{pairs} --out FOLDER` "
-                "and set tasks.caches.folders.paths to that folder"
+                "and set tasks.cache.folders.paths to that folder"
             )
 
 
