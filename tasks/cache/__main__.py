@@ -19,19 +19,15 @@ if __name__ == "__main__":  # before any library writes to stderr
 
     log.start()
 
-import dataclasses
 import json
 import logging as python_logging
 import sys
 from collections.abc import Callable, Sequence
 
-import tensorflow as tf
-
 from common import arguments
 from common.errors import guarded, require
 from tasks.cache import build
-from tasks.cache.atomic_files import exists, read_json
-from tasks.cache.plan import CacheJob, parts_of, shards_of, task_of
+from tasks.cache.plan import CacheJob, parts_of, shards_of
 
 # Beam's direct runner of the Python SDK. For "DirectRunner", Beam would first download another.
 LOCAL_RUNNER = "apache_beam.runners.portability.fn_api_runner.FnApiRunner"
@@ -41,9 +37,9 @@ LOCAL_OPTIONS = ("--direct_running_mode=multi_processing", "--direct_num_workers
 def make(job: CacheJob, beam_options: Sequence[str] = (), runner: str = "") -> dict[str, dict]:
     """Make the cache, or the rest of it; return its statistics by split, or raise ValueError."""
     build.check_pipelines(job)
-    if not start(job):
+    if not build.start(job):
         print(f"{job.folder} is already complete")
-        return {split: read_json(f"{job.folder}/stats.{split}.json") for split in job.splits}
+        return {split: build.read_json(f"{job.folder}/stats.{split}.json") for split in job.splits}
     run_beam(job, beam_options, runner)
     return build.finish(job)
 
@@ -80,26 +76,6 @@ def run_beam(job: CacheJob, beam_options: Sequence[str], runner: str) -> None:
 def _call(item, function, *previous) -> None:
     del previous  # Beam waits for it
     function(item)
-
-
-def start(job: CacheJob) -> bool:
-    """Write the job's description; return if work is left, or raise ValueError."""
-    path, source = f"{job.folder}/job.json", task_of(job).source
-    corpus = {split: list(source.list_shards(split)) for split in job.splits}
-    wanted = json.loads(json.dumps({**dataclasses.asdict(job), "corpus": corpus}))
-    del wanted["out"]
-    if not exists(path):
-        tf.io.gfile.makedirs(job.folder)
-        with tf.io.gfile.GFile(path, "w") as file:
-            file.write(json.dumps(wanted, indent=2))
-    found = read_json(path)
-    if other := [name for name in wanted if found.get(name) != wanted[name]]:
-        raise ValueError(
-            f"{job.folder} holds a cache made with another {', '.join(other)} "
-            f"({found.get(other[0])!r}, not {wanted[other[0]]!r}): give another --out, or remove "
-            "that folder"
-        )
-    return not exists(f"{job.folder}/COMPLETED")
 
 
 def check_beam_options(options: Sequence[str], runner: str) -> None:

@@ -15,9 +15,12 @@ resumes. Memory holds at most one shard, or CHUNK_BYTES of a part.
 This is the layout that `seqio` reads. Shards of epoch 0 come first, then those of epoch 1, etc.
 """
 
+import contextlib
 import dataclasses
+import json
 import struct
 import threading
+import uuid
 import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -27,13 +30,52 @@ import seqio
 import tensorflow as tf
 
 from tasks.cache import cached
-from tasks.cache.atomic_files import exists, read_json, renamed, write_json
 from tasks.cache.plan import CacheJob, CachePart, CacheShard, parts_of, plan_of, task_of
 from tasks.corpus.source import PARTS, CorpusSource
 
 CHUNK_BYTES = 64 << 20
 _HEADER = struct.Struct("<I")  # precedes each example of a part: its bytes
+exists = tf.io.gfile.exists
 _one_at_a_time = threading.Lock()  # so that a source's counts are those of one part
+
+
+@contextlib.contextmanager
+def renamed(job: CacheJob, path: str) -> Iterator[str]:
+    """Yield a path to write to, which is renamed to `path` when all has been written."""
+    tf.io.gfile.makedirs(job.scratch)
+    unfinished = f"{job.scratch}/{uuid.uuid4().hex}.writing"
+    yield unfinished
+    tf.io.gfile.rename(unfinished, path, overwrite=True)
+
+
+def write_json(job: CacheJob, path: str, value) -> None:
+    """Write `value` with sorted keys."""
+    with renamed(job, path) as unfinished, tf.io.gfile.GFile(unfinished, "w") as file:
+        file.write(json.dumps(value, indent=2, sort_keys=True))
+
+
+def read_json(path: str) -> Any:
+    """Return the content of a JSON file."""
+    with tf.io.gfile.GFile(path) as file:
+        return json.loads(file.read())
+
+
+def start(job: CacheJob) -> bool:
+    """Write the job's description; return if work is left, or raise ValueError."""
+    path, source = f"{job.folder}/job.json", task_of(job).source
+    corpus = {split: list(source.list_shards(split)) for split in job.splits}
+    wanted = json.loads(json.dumps({**dataclasses.asdict(job), "corpus": corpus}))
+    del wanted["out"]
+    if not exists(path):
+        write_json(job, path, wanted)
+    found = read_json(path)
+    if other := [name for name in wanted if found.get(name) != wanted[name]]:
+        raise ValueError(
+            f"{job.folder} holds a cache made with another {', '.join(other)} "
+            f"({found.get(other[0])!r}, not {wanted[other[0]]!r}): give another --out, or remove "
+            "that folder"
+        )
+    return not exists(f"{job.folder}/COMPLETED")
 
 
 def _part_path(job: CacheJob, part: CachePart) -> str:
@@ -88,7 +130,12 @@ def write_part(job: CacheJob, part: CachePart) -> None:
     records: list[bytes] = []
     size = written = 0
 
-    with _one_at_a_time, renamed(job, f"{path}.records") as file:
+    with (
+        _one_at_a_time,
+        renamed(job, f"{path}.records") as unfinished,
+        tf.io.gfile.GFile(unfinished, "wb") as file,
+    ):
+        file.write(b"")  # otherwise an empty file would not be created
         before = _records_read(job)
 
         def deal() -> int:
@@ -132,7 +179,7 @@ def write_shard(job: CacheJob, shard: CacheShard) -> None:
                 file.seek(bounds[column])
                 records += _split_records(file.read(bounds[column + 1] - bounds[column]))
     order = _rng(job, "order", *shard).permutation(len(records))
-    with renamed(job, path, tf.io.TFRecordWriter) as file:
+    with renamed(job, path) as unfinished, tf.io.TFRecordWriter(unfinished) as file:
         for i in order:
             file.write(records[i])
 
@@ -209,8 +256,7 @@ def finish(job: CacheJob) -> dict[str, dict[str, Any]]:
         write_json(job, seqio.get_cached_info_path(job.folder, split), info)
         write_json(job, seqio.get_cached_stats_path(job.folder, split), stats)
         found[split] = stats
-    with renamed(job, f"{job.folder}/COMPLETED"):
-        pass
+    write_json(job, f"{job.folder}/COMPLETED", {})
     tf.io.gfile.rmtree(job.scratch)
     return found
 

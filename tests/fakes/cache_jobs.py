@@ -2,7 +2,6 @@
 
 import pathlib
 
-from tasks.cache import __main__ as cache
 from tasks.cache import build, plan
 from tasks.cache.plan import CacheJob
 
@@ -19,7 +18,7 @@ def finished(out, **settings) -> CacheJob:
 
 
 def make(made: CacheJob, order=lambda items: items) -> dict:
-    assert cache.start(made)
+    assert build.start(made)
     for part in order(plan.parts_of(made)):
         build.write_part(made, part)
     for shard in order(plan.shards_of(made)):

@@ -16,7 +16,6 @@ from fakes.cache_jobs import LENGTHS, files, finished, job, make
 from t5x.input_pipeline.config import DatasetConfig
 from t5x.input_pipeline.stream import TrainStream
 from tasks import romanian, vocabularies
-from tasks.cache import __main__ as cache
 from tasks.cache import build, cached, plan
 from tasks.cache.plan import CacheJob
 
@@ -67,7 +66,7 @@ def bag(examples, feature="targets") -> collections.Counter:
 
 def test_any_order_and_interruptions_give_the_same_bytes(two_epochs, tmp_path, monkeypatch):
     made = finished(tmp_path)
-    assert cache.start(made)
+    assert build.start(made)
     parts, shards = plan.parts_of(made), plan.shards_of(made)
     assert len(parts) == 2 * 2
     assert len(shards) == 2 * 4
@@ -197,3 +196,18 @@ def test_other_lengths_than_the_caches_are_refused(two_epochs, reading):
     task = cached.add_pregenerated("ro_mini_span_corruption", LENGTHS)
     with pytest.raises(ValueError, match=r"made for .*, but TASK_FEATURE_LENGTHS is"):
         task.get_dataset({"inputs": 32, "targets": 14}, "validation", use_cached=True)
+
+
+def test_a_file_that_fails_halfway_never_gets_its_name(tmp_path):
+    made, path = CacheJob("task", str(tmp_path)), tmp_path / "file"
+
+    def write(data):
+        with build.renamed(made, str(path)) as unfinished, open(unfinished, "wb") as file:
+            file.write(data)
+            assert 1 / len(data)
+
+    with pytest.raises(ZeroDivisionError):
+        write(b"")
+    assert not path.exists()
+    write(b"all")
+    assert path.read_bytes() == b"all"

@@ -49,6 +49,6 @@ def test_all_flags_are_fields_of_the_job():
 
 
 def test_a_complete_cache_is_not_made_again_and_another_is_refused(of_tokens):
-    assert not cache.start(of_tokens[0])
+    assert not build.start(of_tokens[0])
     with pytest.raises(ValueError, match=r"another seed \(0, not 5\): give another --out"):
-        cache.start(job(of_tokens[0].out, seed=5))
+        build.start(job(of_tokens[0].out, seed=5))

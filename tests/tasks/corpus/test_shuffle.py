@@ -176,18 +176,20 @@ def test_an_endless_shard_without_text_is_named(tmp_path):
     assert read(source, 5, 8, epochs=2) == []
 
 
-def test_the_order_is_exact_after_a_kill_and_the_position_small(tmp_path):
-    sorted_source(tmp_path, "csv")
-
+@pytest.mark.parametrize(
+    "kind", [k if k == "parquet" else pytest.param(k, marks=pytest.mark.slow) for k in KINDS]
+)
+def test_the_order_is_exact_after_a_kill_and_the_position_small(tmp_path, kind):
     def start():
-        source = CorpusSource(str(tmp_path), splits=["train"])  # as in a new process
+        source = sorted_source(tmp_path, kind)  # as in a new process
         dataset = source.get_dataset("train", seed=5, shard_info=seqio.ShardInfo(1, 2)).repeat()
         options = tf.data.Options()
         options.experimental_external_state_policy = tf.data.experimental.ExternalStatePolicy.IGNORE
         options.experimental_optimization.inject_prefetch = False  # its buffer would be saved
         return iter(dataset.batch(100).with_options(options))
 
-    take = lambda iterator, n: [next(iterator)["text"].numpy().tolist() for _ in range(n)]
+    key = "inputs" if kind == "parallel" else "text"
+    take = lambda iterator, n: [next(iterator)[key].numpy().tolist() for _ in range(n)]
     undisturbed = take(start(), 50)  # two and a half epochs
     iterator, done = start(), 0
     for kill_at in (7, 33):
