@@ -25,7 +25,7 @@ from absl import logging
 
 from common.tables import counted
 from tasks.corpus import files, formats, hub
-from tasks.corpus.counts import RecordCounter
+from tasks.corpus.counts import RecordCounter, of_codes
 from tasks.corpus.documents import Column, Screened, screen
 from tasks.corpus.files import CorpusFile
 from tasks.corpus.formats import PartLayout
@@ -35,6 +35,7 @@ from tasks.corpus.tf_callbacks import call
 NUMBERS = tf.TensorSpec([None], tf.int64)
 TEXTS = tf.TensorSpec([None], tf.string)
 _IS_TRUE = tf.TensorSpec([], tf.bool)
+PEEK_BYTES = 1 << 16
 _END = -1  # follows an epoch's last file
 PartKey = tuple[int, int, int]  # epoch, file, part
 
@@ -78,6 +79,28 @@ class CorpusSplit:
     def retry(self, fn: Callable, file: CorpusFile):
         """Call `fn`, which reads `file`, until it succeeds."""
         return retry(fn, f"reading {file.url}", self.retry_policy)
+
+
+def first_texts(
+    split: CorpusSplit, n: int, most_files: int | None = None
+) -> tuple[list[bytes], RecordCounter]:
+    """Return the texts of the first files, or the first of them, at least `n`, and their counts.
+
+    They are read in small parts, so that little is read.
+    """
+    layout = dataclasses.replace(split.layout, part_bytes=PEEK_BYTES)
+    split = dataclasses.replace(split, layout=layout)
+    texts: list[bytes] = []
+    counter = RecordCounter(split.corpus)
+    for file in split.files[:most_files]:
+        for part in range(layout.count(file)):
+            for batch in split.batches(file, part):
+                found = split.screen(file, batch)
+                counter.add(of_codes(found.codes), labels=found.labels)
+                texts += found.usable
+                if len(texts) >= n:
+                    return texts, counter
+    return texts, counter
 
 
 @dataclasses.dataclass(frozen=True)

@@ -24,7 +24,6 @@ one file).
 """
 
 import contextlib
-import dataclasses
 import json
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,18 +36,17 @@ import tensorflow as tf
 import gin
 from common.tables import counted
 from tasks.corpus import hub, slices, tf_callbacks
-from tasks.corpus.counts import RecordCounter, of_codes
+from tasks.corpus.counts import RecordCounter
 from tasks.corpus.documents import Column
 from tasks.corpus.files import CorpusFile
 from tasks.corpus.formats import PartLayout
 from tasks.corpus.listing import LIST, Listing, match_files, match_folder
-from tasks.corpus.reader import CorpusSplit, ShardReader, assign
+from tasks.corpus.reader import CorpusSplit, ShardReader, assign, first_texts
 from tasks.corpus.retry import RetryPolicy, is_transient, retry
 from tasks.corpus.shuffle import PermutedReader, RecordStore
 from tasks.corpus.slices import SplitPart, Splits
 
 T = TypeVar("T")
-PEEK_BYTES = 1 << 16
 RECORDS, PARTS = "records", "parts"  # what is permuted
 MIXED = 10_000  # documents of a slice that are shuffled together
 _FOLDER = ("/", ".", "~")
@@ -427,7 +425,7 @@ class CorpusSource(seqio.DataSource):
           ValueError: one sentence: the split, column, file or token is missing, the corpus is
             unreachable, or has no usable text at its beginning.
         """
-        texts, counter = self._first_texts(split, n, limit_s, files=1)
+        texts, counter = self._first_texts(split, n, limit_s, most_files=1)
         if not texts:
             raise ValueError(
                 f"{self._listing(split).files[0].url} has no usable text in column "
@@ -447,27 +445,11 @@ class CorpusSource(seqio.DataSource):
             )
 
     def _first_texts(
-        self, split: str, n: int, limit_s: float, files: int | None = None
+        self, split: str, n: int, limit_s: float, most_files: int | None = None
     ) -> tuple[list[bytes], RecordCounter]:
-        """Return the texts of the first files, or the first of them, at least `n`; their counts."""
         policy = RetryPolicy(limit_s=limit_s)
         corpus = self.corpus_split(split, policy)
-        # In small parts, so that little is read.
-        layout = dataclasses.replace(corpus.layout, part_bytes=PEEK_BYTES)
-        corpus = dataclasses.replace(corpus, layout=layout)
-
-        def read() -> tuple[list[bytes], RecordCounter]:
-            texts, counter = [], RecordCounter(self.name)
-            for file in corpus.files[:files]:
-                for part in range(layout.count(file)):
-                    for batch in corpus.batches(file, part):
-                        found = corpus.screen(file, batch)
-                        counter.add(of_codes(found.codes), labels=found.labels)
-                        texts += found.usable
-                        if len(texts) >= n:
-                            return texts, counter
-            return texts, counter
-
+        read = lambda: first_texts(corpus, n, most_files)
         return self._reached("reading the beginning of", read, policy)
 
     def _remedy(self, counter: RecordCounter) -> str:

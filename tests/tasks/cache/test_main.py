@@ -4,6 +4,7 @@ import pytest
 
 from fakes.cache_jobs import files, job, make
 from tasks.cache import __main__ as cache
+from tasks.cache import build
 from tasks.cache.plan import CacheJob
 
 

@@ -1,18 +1,18 @@
 """A corpus is read completely, once an epoch, in a new order each epoch, and resumed exactly."""
 
 import json
+import os
 import re
 import socket
-import subprocess
-import sys
+import time
 
 import fsspec
 import pytest
 import seqio
 
+from fakes import loopback_hub
 from fakes.corpora import LINES, jsonl, write
 from fakes.file_server import FileServer
-from fakes.paths import ROOT
 from tasks.corpus import formats, retry
 from tasks.corpus.source import PARTS, RECORDS, CorpusSource
 
@@ -58,23 +58,58 @@ def test_unusable_records_are_skipped_and_counted_by_reason(tmp_path):
     text = "\n".join(['{"text": "bun"}', *bad, '{"text": "și bun"}'])
     (tmp_path / "train.jsonl").write_text(text)
     source = CorpusSource(str(tmp_path), max_chars=100)
-    assert _read(source) in (["bun", "și bun"], ["și bun", "bun"])
-    assert {name: n for name, n in source.counter.counts().items() if n} == {
-        "read": 11,
-        "skipped_empty": 2,
-        "skipped_null": 2,
-        "skipped_not_text": 2,
-        "skipped_malformed": 2,
-        "skipped_too_long": 1,
-        "epochs": 1,
-    }
+    assert sorted(_read(source)) == ["bun", "și bun"]
+    skipped = {"empty": 2, "null": 2, "not_text": 2, "malformed": 2, "too_long": 1}
+    counts = {name: n for name, n in source.counter.counts().items() if n}
+    assert counts == {"read": 11, "epochs": 1} | {f"skipped_{k}": n for k, n in skipped.items()}
     assert "11 records read, skipped 2 empty, 2 null" in source.counter.sentence()
 
 
-def test_a_file_in_another_encoding_is_refused_for_that_reason(tmp_path):
-    (tmp_path / "train.csv").write_bytes(b"text\nma\xe7\xe3\np\xe3o\n")
-    with pytest.raises(ValueError, match=r"of 2 records read, skipped 2 not UTF-8: convert the f"):
-        CorpusSource(str(tmp_path)).peek()
+REFUSED = [  # (files, arguments, split, what the sentence says)
+    ({}, {}, "train", r"name files train\*, or give patterns by files={'train'"),
+    ({}, {}, "validation", r"'.*/validation\*': add one, or hold .*held_out={'validation': 0.01}"),
+    ({}, {"splits": ["train"]}, "test", r"no split 'test', only train: .*held_out={'test': 0"),
+    ({"train.doc": b"?"}, {}, "train", "of no known format"),
+    ({"train.txt": b""}, {}, "train", "no usable text"),
+    ({"train.txt": b"\n\n"}, {}, "train", "no usable text"),
+    (
+        {"train.csv": b"text\nma\xe7\xe3\np\xe3o\n"},
+        {},
+        "train",
+        "of 2 .*: convert the file",
+    ),
+    *(
+        (
+            {f"train.{kind}": kind},
+            {"column": "body"},
+            "train",
+            r"no column 'body' .* has id, text; set",
+        )
+        for kind in ("jsonl", "parquet", "csv")
+    ),
+]
+
+
+@pytest.mark.parametrize(("files", "arguments", "split", "said"), REFUSED)
+def test_a_corpus_that_cannot_be_used_is_refused_in_a_sentence(
+    tmp_path, files, arguments, split, said
+):
+    for name, data in files.items():
+        if isinstance(data, bytes):
+            (tmp_path / name).write_bytes(data)
+        else:
+            write(tmp_path, data, LINES[:5], "train")
+    with pytest.raises(ValueError, match=said):
+        CorpusSource(str(tmp_path), **arguments).peek(split)
+
+
+def test_arguments_that_exclude_each_other_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="either `corpus` or `files`"):
+        CorpusSource()
+    with pytest.raises(ValueError, match="must be 'lines' or 'paragraphs'"):
+        CorpusSource("a/b", documents="pages")
+    with pytest.raises(ValueError, match=f"since there is no folder {tmp_path}/absent$"):
+        CorpusSource(f"{tmp_path}/absent").peek("validation")
 
 
 def test_a_split_of_fewer_texts_than_shards_is_refused_with_both_numbers(tmp_path):
@@ -84,31 +119,6 @@ def test_a_split_of_fewer_texts_than_shards_is_refused_with_both_numbers(tmp_pat
     source.check_shards("train", 2)
     with pytest.raises(ValueError, match="has 2 usable texts, but its 3 shards need one each"):
         source.check_shards("train", 3)
-
-
-@pytest.mark.parametrize("kind", ["jsonl", "parquet", "csv"])
-def test_a_missing_column_is_named_beside_those_that_exist(tmp_path, kind):
-    source = CorpusSource(str(write(tmp_path, kind, LINES[:5])), column="body")
-    with pytest.raises(ValueError, match=r"no column 'body' in .*: it has id, text; set"):
-        source.peek("train")
-
-
-def test_a_missing_split_is_named_beside_those_that_exist(tmp_path):
-    source = CorpusSource(str(write(tmp_path, "jsonl", LINES[:5])), splits=["train"])
-    with pytest.raises(ValueError, match=r"has no split 'test', only train: .*held_out={'test': 0"):
-        source.peek("test")
-
-
-def test_a_folder_without_files_of_a_split_says_what_to_set(tmp_path):
-    (tmp_path / "other.jsonl").write_text('{"text": "x"}\n')
-    missing = r"no file matches '.*/validation\*': add one, or hold .*held_out={'validation': 0.01}"
-    with pytest.raises(ValueError, match=missing):
-        CorpusSource(str(tmp_path)).peek("validation")
-    with pytest.raises(ValueError, match=r"name files train\*, or give patterns by files={'train'"):
-        CorpusSource(str(tmp_path)).peek()
-    for split in ("train", "validation"):
-        with pytest.raises(ValueError, match=f"since there is no folder {tmp_path}/absent$"):
-            CorpusSource(f"{tmp_path}/absent").peek(split)
 
 
 def test_a_file_belongs_to_the_longest_name_of_a_split(tmp_path):
@@ -135,21 +145,6 @@ def test_a_folder_may_have_any_name(tmp_path, name):
     bucket = fsspec.filesystem("memory")
     bucket.pipe(f"/names/{name}/train-0.jsonl", jsonl(["a"]))
     assert CorpusSource(f"memory://names/{name}").peek("train") == ["a"]
-
-
-def test_unusable_arguments_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="either `corpus` or `files`"):
-        CorpusSource()
-    with pytest.raises(ValueError, match="must be 'lines' or 'paragraphs'"):
-        CorpusSource("a/b", documents="pages")
-    (tmp_path / "train.doc").write_text("?")
-    with pytest.raises(ValueError, match="of no known format"):
-        CorpusSource(str(tmp_path)).peek("train")
-    (tmp_path / "train.doc").rename(tmp_path / "train.txt")
-    for text in ("", "\n\n"):
-        (tmp_path / "train.txt").write_text(text)
-        with pytest.raises(ValueError, match="no usable text"):
-            CorpusSource(str(tmp_path)).peek("train")
 
 
 QUICK = retry.RetryPolicy(limit_s=20, first_s=0.01, longest_s=0.02)
@@ -261,85 +256,41 @@ def test_an_unreachable_corpus_is_one_sentence():
     assert isinstance(error.value, OSError)  # an entry point then suggests a retry
 
 
-_ON_THE_HUB = """
-import json, os, sys, time
-sys.path[:0] = sys.argv[1:3]
-pause = time.sleep  # the hub's client waits for up to 8 s before it asks again
-time.sleep = lambda seconds: pause(min(seconds, 0.01))
-from fakes import loopback_hub
+def test_hub_corpora_are_read_with_a_token_and_refused_in_sentences(tmp_path, monkeypatch):
+    texts = [f"document {i}" for i in range(300)]
+    repositories = {
+        "user/open": {"train-0.jsonl": jsonl(texts[:150]), "train-1.jsonl": jsonl(texts[150:])},
+        "user/secret": {"README.md": b"# hm\n", "data/train-0.jsonl": jsonl(texts)},
+    }
+    pause = time.sleep  # the hub's client waits for up to 8 s before it asks again
+    monkeypatch.setattr(time, "sleep", lambda seconds: pause(min(seconds, 0.01)))
 
-texts = [f"document {i}" for i in range(300)]
-lines = lambda t: "".join(json.dumps({"text": x}) + "\\n" for x in t).encode()
-hub = loopback_hub.LoopbackHub(
-    {
-        "user/open": {"train-0.jsonl": lines(texts[:150]), "train-1.jsonl": lines(texts[150:])},
-        "user/secret": {"README.md": b"# hm\\n", "data/train-0.jsonl": lines(texts)},
-    },
-    private=["user/secret"],
-)
-for name in ("HF_TOKEN", "HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE"):
-    os.environ.pop(name, None)
-os.environ.update(HF_ENDPOINT=hub.url, HF_HOME=sys.argv[3])
-from tasks.corpus.retry import RetryPolicy
-from tasks.corpus.source import PARTS, RECORDS, CorpusSource
+    def refused(said, corpus, **arguments):
+        with pytest.raises(ValueError, match=said):
+            CorpusSource(corpus, retry_policy=QUICK, **arguments).peek()
 
-def attempt(corpus, limit=5, **kwargs):
-    source = CorpusSource(corpus, retry_policy=RetryPolicy(limit, 0.01, 0.02), **kwargs)
-    try:
-        source.peek("train", limit_s=6 * limit)
-        dataset = source.get_dataset("train", shuffle=False)
-        return [x["text"].decode() for x in dataset.as_numpy_iterator()] == texts
-    except ValueError as error:
-        return str(error)
-
-found = {"open": attempt("user/open"), "none": attempt("user/none")}
-found["config"] = attempt("user/open", config="other")
-found["split"] = attempt("user/open", splits={"train": "dev"})
-found["no token"] = attempt("user/secret")
-os.environ["HF_TOKEN"] = "hf_wrong"
-found["wrong token"] = attempt("user/secret")
-os.environ["HF_TOKEN"] = "hf_right"
-found["right token"] = attempt("user/secret")
-hub.faults = [503, 429, 500]
-found["faults"] = attempt("user/secret")
-found["urls"] = CorpusSource("user/open").list_shards("train")
-other = CorpusSource("user/open")
-listing = json.loads(json.dumps(CorpusSource("user/open").listing("train")))
-asked = len(hub.log)
-other.use_listing("train", listing)
-found["identity"] = other.identity("train")
-found["adopted"] = [x["text"].decode() for x in other.get_dataset("train", shuffle=False)
-    .as_numpy_iterator()] == texts
-found["lengths"] = [file[3] for file in listing]
-found["lists"] = [p for _, p, _ in hub.log[asked:] if "/api/" in p]
-from tasks.corpus import hub as hub_files
-hub_files.load_repository.cache_clear()
-hub.close()
-found["away"] = attempt("user/secret", limit=0.05)
-print("FOUND" + json.dumps(found))
-"""
-
-
-def test_hub_corpora_are_read_with_a_token_and_refused_in_sentences(tmp_path):
-    root = ROOT
-    args = [root, root / "tests", tmp_path]
-    command = [sys.executable, "-c", _ON_THE_HUB, *map(str, args)]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert result.returncode == 0, result.stderr[-2000:]
-    found = json.loads(result.stdout.split("FOUND")[1])
-    assert found["open"] is found["right token"] is found["faults"] is True
-    assert "is private, and no token is set" in found["no token"]
-    assert "set HF_TOKEN or run `hf auth login`" in found["no token"]
-    assert "your token may not read it" in found["wrong token"]
-    assert found["none"].startswith("corpus 'user/none' is not on the hub")
-    assert "has no configuration 'other'" in found["config"]
-    assert "has no split 'dev', only train" in found["split"]
-    assert all("@0123456789abcdef" in url for url in found["urls"])  # the commit is pinned
-    assert found["identity"]["revision"] == "0123456789abcdef0123456789abcdef01234567"
-    assert found["adopted"] is True
-    assert all(length > 1000 for length in found["lengths"])
-    assert found["lists"] == []  # what another host has listed is not asked for again
-    assert "cannot be reached" in found["away"]
+    with loopback_hub.connected(repositories, tmp_path) as fake:
+        fake.private = ["user/secret"]
+        source = CorpusSource("user/open", retry_policy=QUICK)
+        assert _read(source, shuffle=False) == texts
+        assert all(f"@{loopback_hub.COMMIT}" in url for url in source.list_shards("train"))
+        refused("corpus 'user/none' is not on the hub", "user/none")
+        refused("has no configuration 'other'", "user/open", config="other")
+        refused("has no split 'dev', only train", "user/open", splits={"train": "dev"})
+        refused("is private, and no token is set: .*set HF_TOKEN", "user/secret")
+        os.environ["HF_TOKEN"] = "hf_wrong"
+        refused("your token may not read it", "user/secret")
+        os.environ["HF_TOKEN"] = "hf_right"
+        fake.faults = [503, 429, 500]
+        assert _read(CorpusSource("user/secret", retry_policy=QUICK), shuffle=False) == texts
+        # What another host has listed is not asked for again.
+        listing, asked = json.loads(json.dumps(source.listing("train"))), len(fake.log)
+        assert all(file[3] > 1000 for file in listing)  # their lengths
+        other = CorpusSource("user/open", retry_policy=QUICK)
+        other.use_listing("train", listing)
+        assert other.identity("train")["revision"] == loopback_hub.COMMIT
+        assert _read(other, shuffle=False) == texts
+        assert not [path for _, path, _ in fake.log[asked:] if "/api/" in path]
 
 
 def test_offline_mode_is_reported_rather_than_retried():
