@@ -301,13 +301,12 @@ def _parallel_lines(file: CorpusFile) -> Iterator:
     """Yield {"source", "target"} of two files, line by line."""
     with contextlib.ExitStack() as stack:
         streams = [stack.enter_context(files.open_stream(side)) for side in file.sides]
-        try:
-            for lines in zip(*streams, strict=True):
-                rows = [_parse_line(line) for line in lines]
-                texts = zip(PARALLEL_COLUMNS, rows, strict=True)
-                yield NOT_UTF8 if NOT_UTF8 in rows else {k: row["text"] for k, row in texts}
-        except ValueError as error:
-            raise ValueError(f"{file.url} have different numbers of lines") from error
+        for lines in itertools.zip_longest(*streams):
+            if None in lines:
+                raise ValueError(f"{file.url} have different numbers of lines")
+            rows = [_parse_line(line) for line in lines]
+            texts = zip(PARALLEL_COLUMNS, rows, strict=True)
+            yield NOT_UTF8 if NOT_UTF8 in rows else {k: row["text"] for k, row in texts}
 
 
 def _paragraphs(lines: Iterator) -> Iterator[dict]:
