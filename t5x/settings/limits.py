@@ -108,6 +108,7 @@ LIMITS: dict[str, dict[str, Limits]] = {
         ("period", "keep", "keep_dataset_checkpoints", "timeout", "keep_best"), COUNT
     )
     | {"checkpoint_steps": COUNT_OR_NONE},
+    "RestoreCheckpointConfig": {"path": NOT_EMPTY},
     "T5Config": dict.fromkeys(("vocab_size", "emb_dim", "num_heads", "head_dim", "mlp_dim"), COUNT)
     | {"num_encoder_layers": COUNT, "num_decoder_layers": COUNT, "dropout_rate": SHARE},
     "BertConfig": _ENCODER | {"type_vocab_size": COUNT, "position_offset": NOT_NEGATIVE},

@@ -134,9 +134,7 @@ def _statements(source: str | IO, flag: str) -> Iterator[Any]:
         place = f"{error.filename}:{error.lineno}" if error.filename else flag
         raise UserError(f"{place}: {explain.syntax(error)}.") from error
     except (tokenize.TokenError, ValueError) as error:  # a bracket without its end; no text
-        raise UserError(
-            f"{getattr(source, 'name', flag)} cannot be read: {error.args[0]}."
-        ) from error
+        raise UserError(f"{getattr(source, 'name', flag)} cannot be read: {error}.") from error
 
 
 def _apply(imports: Imports, bindings: Sequence[Binding]) -> None:

@@ -1,13 +1,15 @@
-"""Values that every command must refuse: one sentence, a status, and nothing written.
+"""Values that every command must refuse: one sentence that names the setting, and a status.
 
-BAD_VALUES[0]           # BadValue("preflight", ("--slice", "v4-7"))
+BAD_VALUES[0]  # BadValue("preflight", ("--slice", "v4-7"), "--slice v4-7", ("slice", "v4-7"))
 
 In arguments `{folder}` is an empty folder, and `{files}` one with the files of
-`refusals.write_files`.
+`refusals.write_files`. A row refuses the last thing in it; where the sentence must have another
+word, the row ends with `-> word`, and where the status is not 2 but 1, with `-> 1 word`.
 """
 
 import dataclasses
 import pathlib
+import re
 from collections.abc import Iterator, Sequence
 
 from fakes.paths import MINI
@@ -15,16 +17,13 @@ from fakes.paths import MINI
 
 @dataclasses.dataclass(frozen=True)
 class BadValue:
-    """A command and its arguments; the bad one is the last, unless `shown` names it."""
+    """A command, its arguments, how a user writes the bad one, and how the command must end."""
 
     command: str
     arguments: tuple[str, ...]
-    shown: str = ""
-
-    @property
-    def value(self) -> str:
-        """The bad value as a user writes it."""
-        return self.shown or " ".join(self.arguments[-1:])
+    value: str
+    named: tuple[str, ...]  # one of which the sentence must have
+    status: int = 2
 
     def filled(self, folder: pathlib.Path, files: pathlib.Path) -> list[str]:
         """Return the arguments with the places in them."""
@@ -35,12 +34,21 @@ class BadValue:
         return found
 
 
+def _end(text: str, named: str) -> tuple[str, str, int]:
+    """Cut ` -> 1 word` off a row; return the rest, the word, by default `named`, and the status."""
+    rest, _, end = text.partition(" -> ")
+    status, _, word = end.rpartition(" ")
+    return rest, word or named, int(status or 2)
+
+
 def gin_rows(command: str, base: Sequence[str], text: str) -> Iterator[BadValue]:
     """Yield a row for each value of the lines `NAME = value | another`."""
     for line in filter(None, map(str.strip, text.splitlines())):
         name, values = line.split(" = ", 1)
-        for value in values.split(" | "):
-            yield BadValue(command, (*base, f"--gin.{name}={value}"), f"{name} = {value}")
+        for each in values.split(" | "):
+            value, named, status = _end(each, re.split(r"[/.]", name)[-1])
+            arguments = (*base, f"--gin.{name}={value}")
+            yield BadValue(command, arguments, f"{name} = {value}", (named,), status)
 
 
 def flag_rows(command: str, base: Sequence[str], text: str) -> Iterator[BadValue]:
@@ -48,13 +56,18 @@ def flag_rows(command: str, base: Sequence[str], text: str) -> Iterator[BadValue
     for line in filter(None, map(str.strip, text.splitlines())):
         beginning, *ends = line.split(" | ")
         for shown in [f"{beginning} {end}" for end in ends] or [beginning]:
-            words = ("" if word == '""' else word for word in shown.split())
-            yield BadValue(command, (*base, *words), shown)
+            row, named, status = _end(shown, "")
+            words = tuple("" if word == '""' else word for word in row.split())
+            flag = next((word for word in words[::-1] if word[:1] == "-"), words[-1])
+            plain = [re.sub(r"^--?(gin\.)?|=.*|\{.*?\}/?", "", w) for w in (flag, words[-1])]
+            names = (named,) if named else tuple(filter(None, plain))
+            yield BadValue(command, (*base, *words), row, names, status)
 
 
 TINY = ("--gin_file=gin/ro_t5x_tiny.gin",)
 TRAIN = (*TINY, "--gin.MODEL_DIR='{folder}/run'")
-EVAL = (*TINY, "--gin_file=t5x/configs/runs/eval.gin", "--gin.MIXTURE_OR_TASK_SPLIT='validation'")
+EVAL = (*TINY, "--gin_file=t5x/configs/runs/eval.gin", "--gin.MIXTURE_OR_TASK_NAME='toy_copy'")
+EVAL += ("--gin.MIXTURE_OR_TASK_SPLIT='validation'", "--gin.VOCABULARY=@seqio.ByteVocabulary()")
 EVAL += ("--gin.CHECKPOINT_PATH='{files}/absent'", "--gin.EVAL_OUTPUT_DIR='{folder}/out'")
 INFER = (*TINY, "--gin_file=t5x/configs/runs/infer.gin", "--gin.MIXTURE_OR_TASK_SPLIT='validation'")
 INFER += ("--gin.CHECKPOINT_PATH='{files}/absent'", "--gin.INFER_OUTPUT_DIR='{folder}/out'")
@@ -63,9 +76,9 @@ PRECOMPILE = ("--gin_file=t5x/configs/runs/precompile.gin", *TRAIN)
 RUN_SETTINGS = """
 BATCH_SIZE = '16' | 16.5 | None | True | 0 | -16 | [16] | {} | %BATCH_SIZE | sixteen
 RANDOM_SEED = 'a' | 1.5 | [1] | -1 | 18446744073709551616
-TRAIN_STEPS = '300' | 1.5 | -1 | None | %TRAIN_STEPS | [%TRAIN_STEPS] | %NOTHING
+TRAIN_STEPS = '300' | 1.5 | -1 | None | %TRAIN_STEPS | [%TRAIN_STEPS] | %NOTHING -> NOTHING
 EVAL_STEPS = 0 | -1 | '3' | None
-EVAL_PERIOD = -1 | 'a' | 2.5 | 70
+EVAL_PERIOD = -1 | 'a' | 2.5 | 70 -> eval_period
 DROPOUT_RATE = 2.0 | -0.1 | 1.0 | 1e400 | 'a' | None | True | [0.1]
 TASK_FEATURE_LENGTHS = None | 5 | 'x' | [128, 29] | {} | {'inputs': 0, 'targets': 29}
 TASK_FEATURE_LENGTHS = {'inputs': 128, 'targets': -29} | {'inputs': '128', 'targets': 29}
@@ -101,7 +114,8 @@ network.T5Config.remat_policy = 'some' | 5
 network.T5Config.attention = 'some'
 network.T5Config.logits_via_embedding = 'no'
 partitioning.PjitPartitioner.num_partitions = 0 | -1 | 3 | 'all'
-partitioning.PjitPartitioner.model_parallel_submesh = (0, 1, 1, 1) | 5 | (1, 1, 1, 3)
+partitioning.PjitPartitioner.model_parallel_submesh = (0, 1, 1, 1) | 5
+partitioning.PjitPartitioner.model_parallel_submesh = (1, 1, 1, 3) -> num_partitions
 partitioning.PjitPartitioner.backend = 'nosuch' | 5
 partitioning.PjitPartitioner.params_on_devices = False
 partitioning.PjitPartitioner.logical_axis_rules = 5 | [('batch',)] | [('batch', 'data')]
@@ -170,41 +184,41 @@ word
 --gin.TRAIN_STEPS
 --gin.TRAIN_STEPS=
 --gin.TRAIN_STEPS=five
---gin_bindings=TRAIN_STEPS
+--gin_bindings=TRAIN_STEPS -> TRAIN_STEPS
 --gin_file=absent.gin
 --gin_file=gin
---gin_file=data/ro_mini/ro_mini.model
---gin_file={files}/self.gin
---gin_file={files}/a.gin
---gin_file={files}/broken.gin
+--gin_file=data/ro_mini/ro_mini.model -> ro_mini.model
+--gin_file={files}/self.gin -> self.gin
+--gin_file={files}/a.gin -> a.gin
+--gin_file={files}/broken.gin -> broken.gin
 --process_count=2
 --process_count=x
 --process_index=0.5
 --process_count=-1
---coordinator_address=nowhere --process_count=2 --process_index=0 --roll_call_seconds=1
+--coordinator_address=nowhere --process_count=2 --process_index=0 -> coordinator_address
 --roll_call_seconds=soon
 --interrupted_status=x
 """
 
 EVAL_SETTINGS = """
-CHECKPOINT_PATH = '' | 5 | [] | None | '{files}/text.txt'
-EVAL_OUTPUT_DIR = '' | None | '{files}/text.txt/out'
+CHECKPOINT_PATH = '' | 5 | [] | None | '{files}/text.txt' -> 1 text.txt
+EVAL_OUTPUT_DIR = '' | None | '{files}/text.txt/out' -> text.txt/out
 BATCH_SIZE = 0
 eval_script.evaluate.length_buckets = 0
 eval_script.evaluate.fallback_init_rng = 'x'
-utils.DatasetConfig.split = 'nosuch'
+MIXTURE_OR_TASK_SPLIT = 'nosuch' -> split
 utils.RestoreCheckpointConfig.mode = 'some'
 """
 
 INFER_SETTINGS = """
-CHECKPOINT_PATH = 5 | '{files}/absent/checkpoint_1'
+CHECKPOINT_PATH = 5 | '{files}/absent/checkpoint_1' -> absent/checkpoint_1
 INFER_MODE = 'guess' | 5
 INFER_OUTPUT_DIR = ''
 infer_script.infer.checkpoint_period = 0 | 'x'
 infer_script.infer.shard_id = 1 | -1
 infer_script.infer.num_shards = 0
 infer_script.infer.input_file = '{files}/absent.txt' | '' | '{files}/empty.txt'
-infer_script.infer.input_file = '{files}/random.jsonl'
+infer_script.infer.input_file = '{files}/random.jsonl' -> random.jsonl
 infer_script.infer.length_buckets = 0
 models.EncoderDecoderModel.predict_batch_with_aux.num_decodes = 0
 models.EncoderDecoderModel.decode_fn = 5
@@ -227,13 +241,14 @@ network.T5Config.emb_dim = 0
 COMMANDS = {
     "preflight": """
         --slice | v4-7 | "" | v4-8 --compare v4-8 | v4-8 word | v4-8 --ofline
-        --compare | "" | v4-8,nosuch
-        --sweep
+        --compare | "" | v4-8,nosuch -> nosuch
+        --sweep -> --slice
         --slice v4-8 --json | {folder} | {folder}/absent/x.json | "" | {files}/text.txt/x.json
         --slice v4-8 | --cache {files}/text.txt | --gin.BATCH_SIZE
-        --slice v4-8 --gin_file | absent.gin | {files}/self.gin
-        --slice v4-8 --gin_file gin/ro_t5x_tiny.gin | --gin.BATCH_SIZE='16' | --gin.DROPOUT_RATE=2.0
-        --slice v4-8 --gin_file gin/ro_t5x_tiny.gin --gin.OPTIMIZER=5
+        --slice v4-8 --gin_file | absent.gin -> 1 absent.gin | {files}/self.gin -> 1 self.gin
+        --slice v4-8 --gin_file gin/ro_t5x_tiny.gin | --gin.BATCH_SIZE='16' -> 1 BATCH_SIZE
+        --slice v4-8 --gin_file gin/ro_t5x_tiny.gin --gin.DROPOUT_RATE=2.0 -> 1 DROPOUT_RATE
+        --slice v4-8 --gin_file gin/ro_t5x_tiny.gin --gin.OPTIMIZER=5 -> 1 OPTIMIZER
         --compare v4-8 --gin_file gin/ro_t5x_tiny.gin --gin.network.T5Config.emb_dim=0
     """,
     "convert": """
@@ -244,18 +259,19 @@ COMMANDS = {
         {files} | --average 0 | --average -1 | --average x | --dtype float99 | --formats nosuch
         {files} | --model_type nosuch | --out "" | --out {files}/text.txt | --out /proc/nothing
         {files} | --vocabulary "" | --config "" | --nosuch | word
-        from_hf {files}
-        from_hf | {files}/absent {folder}/out | {files} {folder}/out | {files} {files}/text.txt
+        from_hf {files} -> out
+        from_hf | {files}/absent {folder}/out -> absent | {files} {folder}/out -> config.json
+        from_hf {files} {files}/text.txt
         from_hf {files} {folder}/out --step | -1 | x
     """,
     "convert.fill_masks": """
-        {files}/absent Un_<extra_id_0>.
+        {files}/absent Un_<extra_id_0>. -> absent
         {files} no_mask
-        {files}
+        {files} -> sentences
     """,
     "convert.continue_text": """
-        {files}/absent Ana
-        {files}
+        {files}/absent Ana -> absent
+        {files} -> beginnings
         {files} | "" | Ana --tokens 0 | Ana --seed -1
     """,
     "tasks.new_language": """
@@ -264,7 +280,7 @@ COMMANDS = {
         czech --size huge
         czech word
         romanian
-        english
+        english -> English
     """,
     "convert.run.loss_curve": """
         {files}/absent
@@ -272,8 +288,8 @@ COMMANDS = {
         {files} word
     """,
     "evaluation": """
-        {files}/absent --language ro
-        {files}
+        {files}/absent --language ro -> absent
+        {files} -> --language
         {files} --language | klingonese | ro --max_chars 5000 | ro --seed -1
         {files} --language ro --out {files}/text.txt/out.json
     """,
@@ -283,13 +299,13 @@ COMMANDS = {
         ""
         {files} -o | {folder}/absent/report.html | {folder} | "" | {files}/text.txt/report.html
         {files} -o /proc/report.html
-        {files} --png | {files}/text.txt/loss.png | {folder} | {folder}/loss.png
+        {files} --png | {files}/text.txt/loss.png | {folder} | {folder}/loss.png -> loss
         {files} --watch | 0 | -5 | nan | soon
         {files} --nosuch
     """,
     "report.misclassified": """
         {files}/absent.jsonl
-        {files}/random.jsonl -o {folder}/x.html
+        {files}/random.jsonl -o {folder}/x.html -> random.jsonl
         {files}/empty.txt -o {folder}/absent/x.html
         {files}/empty.txt --most -1
     """,
@@ -301,24 +317,24 @@ COMMANDS = {
         --size 256 --out {folder}/x.model --corpus {files}/text.txt | --character_coverage 2
         --size 256 --out {folder}/x.model --corpus {files}/text.txt | --max_lines 0
         --size 256 --out {folder}/x.model --corpus {files}/text.txt --max_documents -1
-        --size 256 --out {folder}/x.model
+        --size 256 --out {folder}/x.model -> --corpus
     """,
     "vocabulary.check": """
         {files}/absent.model
         {files}/text.txt
-        {mini} | --vocab_size 0 | --vocab_size x | --extra_ids -1 | --vocab_size 100
+        {mini} | --vocab_size 0 | --vocab_size x | --extra_ids -1 | --vocab_size 100 -> 1 vocab_size
     """,
     "vocabulary.trim": """
         {mini} --out {folder}/x.model --corpus | {files}/absent.txt | {files}/text.txt --size 0
         {mini} --out {folder}/x.model --corpus {files}/text.txt --size 100
         {mini} --corpus {files}/text.txt --out | {folder}/absent/x.model | {folder}
-        {files}/text.txt --corpus {files}/text.txt --out {folder}/x.model
-        {mini} --corpus {files}/text.txt --checkpoint {files}/absent --out {folder}/run
+        {files}/text.txt --corpus {files}/text.txt --out {folder}/x.model -> text.txt
+        {mini} --corpus {files}/text.txt --checkpoint {files}/absent --out {folder}/run -> absent
     """,
     "vocabulary.extend": """
         {mini} --out {folder}/x.model --pieces | {files}/absent.txt | {files}/empty.txt
         {mini} --pieces {files}/text.txt --out {folder}/absent/x.model
-        {mini} --out {folder}/x.model
+        {mini} --out {folder}/x.model -> --pieces
         {mini} --pieces {files}/text.txt --out {folder}/x.model --extra_ids -1
     """,
     "tasks.cache": """
@@ -332,13 +348,13 @@ COMMANDS = {
         --task ro_mini_span_corruption --out {folder}/c | --module nosuch | --module "" | --epoch 2
         --task ro_mini_span_corruption --out {folder}/c | --runner NoSuchRunner | word
         --task ro_mini_span_corruption --out {folder}/c --gin_bindings | nonsense | x.y=5
-        --out {folder}/caches
+        --out {folder}/caches -> --task
     """,
     "tasks.jobs.diacritics.restore": """
-        sing
-        write {files}/absent.txt {files}/absent.jsonl
+        sing -> settings
+        write {files}/absent.txt {files}/absent.jsonl -> 1 absent.txt
         write {files}/text.txt {files}/random.jsonl
-        write {files}/text.txt
+        write {files}/text.txt -> write
     """,
     "launch/train.sh": """
         nosuch
@@ -346,12 +362,12 @@ COMMANDS = {
         ../ro_t5x_tiny
     """,
     "launch/preflight.sh": """
-        nosuch v4-8
+        nosuch v4-8 -> nosuch
         ""
     """,
     "launch/setup.sh": "word",
     "launch/lock.sh": "word",
-    "launch/upstream.sh": "one two",
+    "launch/upstream.sh": "one two -> folder",
     "launch/restore_diacritics.sh": """
         {files}/absent
         {files}/text.txt

@@ -8,6 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 import pytest
 
+from common.errors import UserError
 from common.gin_reader import Reference, statements
 from t5x import adafactor, decoding, models, optimizers, schedules, trainer, watch
 from t5x.actions import EarlyStoppingAction
@@ -25,6 +26,7 @@ from t5x.settings import limits
 from t5x.train import train
 
 OWNERS = (train, evaluate, infer, precompile, DatasetConfig, SaveCheckpointConfig)
+OWNERS += (RestoreCheckpointConfig,)
 OWNERS += (network.T5Config, models.EncoderDecoderModel, PjitPartitioner, trainer.Trainer)
 OWNERS += (models.EncoderDecoderModel.predict_batch_with_aux, decoding.beam_search)
 OWNERS += (decoding.temperature_sample, standard_logical_axis_rules, watch.Watch)
@@ -46,7 +48,7 @@ def test_every_limit_is_of_an_existing_parameter():
 
 
 def test_defaults_are_valid():
-    for owner in (*OWNERS, RestoreCheckpointConfig):
+    for owner in OWNERS:
         for name, parameter in inspect.signature(owner).parameters.items():
             if parameter.default is not parameter.empty and not callable(parameter.default):
                 limits.check(name, parameter.default, owner, name)
@@ -123,40 +125,27 @@ def test_functions_of_other_packages_are_not_checked():
     limits.check("f", "text", inspect.getsource, "object")
 
 
-SENTENCES = [
-    ("BATCH_SIZE", "16", DatasetConfig, "batch_size", "must be of type int."),
-    ("RANDOM_SEED", "a", train, "random_seed", "must be of type int or None."),
-    ("DROPOUT_RATE", 2.0, network.T5Config, "dropout_rate", "must be at least 0 and below 1."),
-    ("MODEL_DIR", "", train, "model_dir", "must not be empty."),
-    ("EXPECTED_LOSS", {0: -1.0}, watch.Watch, "expected_loss", "must have numbers at least 0 "),
-    ("X", 0, PjitPartitioner, "num_partitions", "must be at least 1."),
-    ("X", 5, models.EncoderDecoderModel, "optimizer_def", "must be of type OptimizerDef."),
-    ("X", float("nan"), network.T5Config, "dropout_rate", "must be at least 0 and below 1."),
-    ("X", 1.0, optimizers.adamw, "beta1", "must be at least 0 and below 1."),
-    ("X", -1, optimizers.adamw_scaled, "weight_decay", "must be at least 0 and below inf."),
-    ("X", 0, optimizers.muon, "newton_schulz_steps", "must be at least 1."),
-    ("X", 0, optimizers.muon, "matrix_rate", "must be above 0 and"),
-    ("X", 0, SaveCheckpointConfig, "keep", "must be at least 1."),
-    ("X", 0, EarlyStoppingAction, "patience", "must be at least 1."),
-    ("X", -1, EarlyStoppingAction, "atol", "must be at least 0 and below inf."),
-    ("X", 0, watch.Watch, "infill_period", "must be at least 1."),
-    ("X", 0, infer, "checkpoint_period", "must be at least 1."),
-    ("X", -1, train, "total_steps", "must be at least 0."),
-    ("X", 1e4, train, "total_steps", "must be of type int."),
-    ("X", 2.5, SaveCheckpointConfig, "period", "must be of type int or None."),
-    ("X", True, train, "stats_period", "must be of type int or None."),
-    ("X", [3, -1], SaveCheckpointConfig, "checkpoint_steps", "must have numbers at least 0."),
-    ("X", 3, standard_logical_axis_rules, "parameter_partitioning_dims", "must be at least 1 and"),
-    ("X", float("inf"), optimizers.adamw, "clip_global_norm", "must be above 0 and below inf."),
+# One of each kind; tests/fakes/bad_values.py has them by the hundred.
+WRONG = [
+    ("BATCH_SIZE", "16", DatasetConfig, "batch_size", "int"),
+    ("RANDOM_SEED", "a", train, "random_seed", "int or None"),
+    ("X", 5, models.EncoderDecoderModel, "optimizer_def", "OptimizerDef"),
+    ("X", True, train, "stats_period", "int or None"),
+    ("DROPOUT_RATE", 2.0, network.T5Config, "dropout_rate", "at least 0 and below 1"),
+    ("X", float("nan"), network.T5Config, "dropout_rate", "at least 0 and below 1"),
+    ("X", 0, optimizers.muon, "matrix_rate", "above 0"),
+    ("MODEL_DIR", "", train, "model_dir", "empty"),
+    ("EXPECTED_LOSS", {0: -1.0}, watch.Watch, "expected_loss", "numbers at least 0"),
+    ("X", [3, -1], SaveCheckpointConfig, "checkpoint_steps", "numbers at least 0"),
 ]
 
 
-@pytest.mark.parametrize(("name", "value", "function", "parameter", "says"), SENTENCES)
-def test_what_is_wrong_is_one_sentence(name, value, function, parameter, says):
-    with pytest.raises(ValueError, match=r".") as caught:
+@pytest.mark.parametrize(("name", "value", "function", "parameter", "says"), WRONG)
+def test_what_is_wrong_names_setting_value_and_limit(name, value, function, parameter, says):
+    with pytest.raises(UserError) as caught:
         limits.check(name, value, function, parameter)
-    setting = f"{function.__qualname__}.{parameter}"
-    assert str(caught.value).startswith(f"{name} is {value!r}, but {setting} {says}"[:200])
+    for part in (name, repr(value), f"{function.__qualname__}.{parameter}", says):
+        assert part in str(caught.value)
 
 
 def test_a_setting_without_a_macro_is_named_once():

@@ -1,4 +1,4 @@
-"""Every bad value is refused by every command: no traceback, no status 0, nothing written."""
+"""Every command refuses every bad value by the name of its setting, and writes nothing."""
 
 import tempfile
 
@@ -21,4 +21,5 @@ def test_the_table_is_large_and_has_no_value_twice():
 def test_a_bad_value_is_refused(row, files, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     outcome = refusals.in_process(row, tmp_path / "folder", files)
-    assert not outcome.fault, outcome
+    assert (outcome.status, outcome.fault) == (row.status, ""), outcome
+    assert not row.named or any(name.lower() in outcome.said.lower() for name in row.named)
