@@ -1,16 +1,12 @@
 """The command prints a table, writes JSON, and reports failures by its status."""
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 
 from common.errors import UserError
 from common.tables import FAILS, NOT_CHECKED, OK
 from fakes import fake_compiler, valid_run
-from fakes.paths import ROOT
 from preflight.__main__ import main
 from preflight.search import BATCH
 
@@ -52,22 +48,6 @@ def test_checks_are_printed_and_written_and_a_failure_is_the_status(tmp_path, mo
     assert (checks["memory"]["verdict"], checks["speed"]["verdict"]) == (FAILS, NOT_CHECKED)
     assert "what to set" in capsys.readouterr().out
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.slow
-def test_the_trainer_itself_refuses_a_batch_that_does_not_divide(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-m", "preflight", *flags(tmp_path)],
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 1, done.stderr[-2000:]
-    memory = json.loads((tmp_path / "out.json").read_text())["checks"]["memory"]
-    assert memory["verdict"] == FAILS
-    assert "multiple of 4" in memory["figure"]
-    assert "what to set" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,7 @@ FAULTS = [
     (checks.batch, {"train_dataset_cfg": data(batch_size=6)}, FAILS, "multiple of 4"),
     (checks.batch, {"train_eval_dataset_cfg": data(batch_size=6)}, FAILS, "train_eval"),
     (checks.batch, {"trainer_cls": trainer(3)}, FAILS, "multiple of 12"),
+    (checks.batch, {"trainer_cls": trainer(4)}, OK, "1 at a time"),
     (checks.task, {"train_dataset_cfg": data(split="test")}, FAILS, "no split 'test'"),
     (checks.task, {"train_eval_dataset_cfg": data(split="test")}, WARNING, "not evaluated"),
     (checks.task, {"infer_eval_dataset_cfg": data()}, FAILS, "metric_fns"),
@@ -98,26 +99,3 @@ def test_a_missing_task_is_a_fault_of_one_check(tmp_path):
     context = valid_run.context(tmp_path, train_dataset_cfg=unknown)
     found = {name: run_check(name, check, context).verdict for name, check in checklist.RUN}
     assert [name for name, verdict in found.items() if verdict == FAILS] == ["task"]
-
-
-def test_microbatches_are_those_of_the_trainer():
-    assert valid_run.context(trainer_cls=trainer(4)).trainer.num_microbatches == 4
-    assert "1 at a time" in checks.batch(valid_run.context(trainer_cls=trainer(4))).figure
-
-
-def test_batch_and_partitions_are_checked_as_by_the_trainer(tmp_path):
-    """On a mesh of as many devices: 8 of this process are those of a v3-8."""
-    for rows, parts, count in ((16, 1, 1), (16, 4, 2), (24, 2, 1), (12, 1, 8), (16, 1, 3)):
-        changes = {
-            "train_dataset_cfg": data(batch_size=rows),
-            "train_eval_dataset_cfg": None,
-            "trainer_cls": trainer(parts),
-            "partitioner": PjitPartitioner(count),
-        }
-        context = valid_run.context(tmp_path, "v3-8", **changes)
-        found = {run_check("check", c, context).verdict for c in (checks.partitions, checks.batch)}
-        try:
-            context.run.partitioner.check_batch(rows, parts, "batch")
-            assert found == {OK}
-        except ValueError:
-            assert FAILS in found

@@ -39,23 +39,33 @@ def row(check, *arguments, **changes):
     return run_check("check", check, valid_run.context(*arguments, **changes))
 
 
-def test_a_run_resumes_from_its_own_checkpoint(saved):
+def test_a_run_resumes_from_its_own_checkpoint(saved, tmp_path):
     found = row(storage.start, saved)
-    assert found.verdict == OK, found
-    assert "checkpoint_20" in found.figure
+    assert (found.verdict, "checkpoint_20" in found.figure) == (OK, True)
+    assert valid_run.context(saved).start.step == 20
     found = row(storage.model_dir, saved)
     assert (found.verdict, "up to 20" in found.figure) == (OK, True)
-    assert valid_run.context(saved).start.step == 20
+    assert "from scratch" in row(storage.start, tmp_path).figure
 
 
-def test_a_new_run_starts_from_scratch(tmp_path):
-    found = row(storage.start, tmp_path)
-    assert (found.verdict, found.figure) == (OK, "from scratch")
+LARGER = {"num_encoder_layers": 2}
 
 
-def test_another_run_s_checkpoint_is_matched(saved, tmp_path):
-    config = restoring(saved / "checkpoint_20")
-    assert row(storage.start, tmp_path, checkpoint_cfg=config).verdict == OK
+@pytest.mark.parametrize(
+    ("restore", "network", "verdict", "said"),
+    [
+        ({}, {}, OK, "fit the model"),
+        ({}, {"mlp_dim": 64}, FAILS, "is of another shape"),
+        ({}, LARGER, FAILS, ""),
+        ({"fallback_to_scratch": True}, LARGER, WARNING, "start from scratch"),
+        ({"path": "absent/checkpoint_7"}, {}, FAILS, "does not exist"),
+    ],
+)
+def test_the_checkpoint_of_another_run_is_matched(saved, restore, network, verdict, said, tmp_path):
+    config = restoring(**{"path": saved / "checkpoint_20", **restore})
+    changes = {"checkpoint_cfg": config, "model": valid_run.model(**network)}
+    found = row(storage.start, tmp_path, **changes)
+    assert (found.verdict, said in found.figure) == (verdict, True)
 
 
 def test_a_state_of_another_optimizer_is_reported(saved, tmp_path):
@@ -63,34 +73,7 @@ def test_a_state_of_another_optimizer_is_reported(saved, tmp_path):
     (tmp_path / "model-info.txt").write_text("optimizer: optimizers.adamw\n")
     config = restoring(tmp_path / "checkpoint_20")
     found = row(storage.start, tmp_path / "new", checkpoint_cfg=config)
-    assert found.verdict == WARNING
-    assert (
-        "the optimizer state is new: the saved state is of optimizers.adamw, not of ada"
-        in found.figure
-    )
-
-
-def test_a_checkpoint_of_another_shape_is_found(saved, tmp_path):
-    config = restoring(saved / "checkpoint_20")
-    found = row(storage.start, tmp_path, checkpoint_cfg=config, model=valid_run.model(mlp_dim=64))
-    assert found.verdict == FAILS
-    assert "is of another shape" in found.figure
-
-
-def test_a_checkpoint_with_too_little_is_found(saved, tmp_path):
-    larger = valid_run.model(num_encoder_layers=2)
-    config = restoring(saved / "checkpoint_20")
-    assert row(storage.start, tmp_path, checkpoint_cfg=config, model=larger).verdict == FAILS
-    config = restoring(saved / "checkpoint_20", fallback_to_scratch=True)
-    found = row(storage.start, tmp_path, checkpoint_cfg=config, model=larger)
-    assert found.verdict == WARNING
-    assert "start from scratch" in found.figure
-
-
-def test_a_missing_checkpoint_is_found(tmp_path):
-    found = row(storage.start, tmp_path, checkpoint_cfg=restoring(tmp_path / "checkpoint_7"))
-    assert found.verdict == FAILS
-    assert "does not exist" in found.figure
+    assert (found.verdict, "optimizers.adamw" in found.figure) == (WARNING, True)
 
 
 def test_an_unreachable_bucket_is_not_checked(tmp_path, monkeypatch):
@@ -120,26 +103,14 @@ def test_a_data_position_must_have_shards_that_divide_the_batch(saved, monkeypat
     assert row(storage.start, saved).verdict == OK
 
 
-def test_a_folder_that_cannot_be_written_is_found(tmp_path):
+def test_model_dir_is_tried_and_left_as_it_was(tmp_path):
     (tmp_path / "file").write_text("")
     found = row(storage.model_dir, tmp_path / "file" / "run")
-    assert found.verdict == FAILS
-    assert "cannot be written" in found.figure
-
-
-def test_the_check_leaves_no_folder(tmp_path):
+    assert (found.verdict, "cannot be written" in found.figure) == (FAILS, True)
     assert row(storage.model_dir, tmp_path / "a" / "b").verdict == OK
-    assert os.listdir(tmp_path) == []
-    (tmp_path / "a").mkdir()
-    assert row(storage.model_dir, tmp_path / "a").verdict == OK
-    assert os.listdir(tmp_path) == ["a"]
-
-
-def test_a_local_folder_is_a_warning_for_four_hosts(tmp_path):
+    assert os.listdir(tmp_path) == ["file"]
     found = row(storage.model_dir, tmp_path, "v4-32")
-    assert found.verdict == WARNING
-    assert "4 hosts" in found.figure
-    assert "gs://" in found.to_set
+    assert (found.verdict, "gs://" in found.to_set) == (WARNING, True)  # four hosts must share it
 
 
 def parameter_count(folder):
