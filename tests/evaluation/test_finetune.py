@@ -2,7 +2,6 @@
 
 import json
 import pathlib
-import re
 import shutil
 import statistics
 
@@ -13,7 +12,9 @@ from convert.run import loss_curve
 from convert.run.model_dir import TrainedRun
 from evaluation import finetune
 from fakes.paths import ROOT
+from fakes.refusals import refused
 
+FLAGS = ("topic", "--language", "ro")
 SIZES = "network.T5Config.vocab_size = 2048\nnetwork.T5Config.emb_dim = 128\n"
 
 
@@ -142,15 +143,15 @@ def test_seeds_run_once_and_the_results_hold_what_was_measured(run, said, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "named"),
     [
-        ({"step": 9}, "checkpoint '.*/checkpoint_7' and not '.*/checkpoint_9': name another"),
-        ({"language": "hu"}, "language 'ron_Latn' and not 'hun_Latn': name another folder"),
-        ({"flags": ["--gin.X=1"]}, r"flags \[\] and not \['--gin.X=1'\]: name another"),
-        ({"job": "entities"}, "job 'topic' and not 'entities', language 'ron_Latn' and not 'ro':"),
+        ({"step": 9}, "checkpoint"),
+        ({"language": "hu"}, "language"),
+        ({"flags": ["--gin.X=1"]}, "flags"),
+        ({"job": "entities"}, "job"),
     ],
 )
-def test_results_of_other_settings_are_not_kept(change, message, run, said, tmp_path, capsys):
+def test_results_of_other_settings_are_not_kept(change, named, run, said, tmp_path, capsys):
     def start(job="topic", language="ro", step=7, flags=()):
         run.checkpoints[step] = f"{run.folder}/checkpoint_{step}"
         given = ["--language", language, "--model", run.folder, "--out", str(tmp_path / "out")]
@@ -158,52 +159,38 @@ def test_results_of_other_settings_are_not_kept(change, message, run, said, tmp_
 
     start()
     start(language="romanian")  # the same by another name
-    with pytest.raises(SystemExit):
+    with refused(capsys, rf"has results of .*{named} "):
         start(**change)
-    assert re.search(f"has results of {message}", capsys.readouterr().err)
     assert said == ["t5x.train", "t5x.eval"]
 
 
 @pytest.mark.parametrize("written", [None, "\n"])
-def test_a_seed_without_metrics_is_one_sentence(written, run, tmp_path, monkeypatch, capsys):
+def test_a_seed_without_metrics_is_one_sentence(written, run, said, tmp_path, monkeypatch, capsys):
     path = tmp_path / "out/seed_0/test/inference_eval/topic-metrics.jsonl"
     path.parent.mkdir(parents=True)
     if written is not None:
         path.write_text(written)
     monkeypatch.setattr(finetune, "run_command", lambda words: None)
-    monkeypatch.setattr(finetune.model_dir, "open_run", lambda model: run)
-    with pytest.raises(SystemExit):
-        finetune.main(
-            ["topic", "--language", "ro", "--model", run.folder, "--out", f"{tmp_path}/out"]
-        )
-    assert f"seed 0 has no metrics: {path} is missing or empty" in capsys.readouterr().err
+    with refused(capsys, "seed 0 has no metrics"):
+        finetune.main([*FLAGS, "--model", run.folder, "--out", f"{tmp_path}/out"])
 
 
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["summary", "--language", "ro", "--model", "x"], "XL-Sum, .* has no Romanian"),
-        (["topic", "--language", "ro", "--model", "none/there"], "none/there is not a folder"),
-        (["topic", "--language", "ro", "--model", "x", "--sedes", "2"], "'--sedes' is neither"),
-        (["topic", "--language", "ro", "--model", "x", "--seeds", "0"], "0 is below 1"),
-        (["topics", "--language", "ro", "--model", "x"], "invalid choice: 'topics'"),
+        (["summary", "--language", "ro", "--model", "x"], "has no Romanian"),
+        ([*FLAGS, "--model", "none/there"], "none/there is not a folder"),
+        ([*FLAGS, "--model", "x", "--sedes", "2"], "--sedes"),
+        ([*FLAGS, "--model", "x", "--seeds", "0"], "seeds"),
+        ([*FLAGS, "--model", "{bart}"], "neither model.safetensors nor"),
     ],
 )
-def test_what_is_wrong_is_one_sentence(flags, said, tmp_path, capsys):
+def test_what_is_wrong_is_refused_and_leaves_no_folder(flags, said, tmp_path, capfd):
+    (tmp_path / "bart").mkdir()
+    (tmp_path / "bart/config.json").write_text('{"model_type": "bart"}')
+    flags = [flag.format(bart=tmp_path / "bart") for flag in flags]
     with pytest.raises(SystemExit) as caught:
         finetune.main([*flags, "--out", str(tmp_path / "out")])
     assert caught.value.code
-    error = capsys.readouterr().err
-    assert re.search(said, error), error
-    assert len(error.strip().splitlines()) == 1
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_hugging_face_folder_that_is_refused_leaves_no_output_folder(tmp_path, capfd):
-    (tmp_path / "model").mkdir()
-    (tmp_path / "model/config.json").write_text('{"model_type": "bart"}')
-    flags = ["--language", "ro", "--model", str(tmp_path / "model"), "--out", f"{tmp_path}/out"]
-    with pytest.raises(SystemExit):
-        finetune.main(["topic", *flags])
-    assert "has neither model.safetensors nor" in capfd.readouterr().err
+    assert said in capfd.readouterr().err
     assert not (tmp_path / "out").exists()

@@ -1,4 +1,4 @@
-"""Training gives exactly the pieces asked for, sentinels last, the same file every time."""
+"""Training gives exactly the pieces asked for, the same files every time, for T5 and encoders."""
 
 import json
 
@@ -15,9 +15,11 @@ from tasks.text.tokenize import batch_encoder
 from vocabulary import corpus, train
 from vocabulary import sentencepiece_model as spm
 from vocabulary.check import check_vocabulary, same_ids
-from vocabulary.sentencepiece_model import sentinel_ids
+from vocabulary.tokenizer_training import SPECIAL_TOKENS, train_tokenizer, write_folder
 
 MINI = str(ROOT / "data" / "ro_mini" / "train-*.jsonl")
+BUNDLED = ROOT / "data" / "ro_mini" / "wordpiece"
+KINDS = ("sentencepiece", "wordpiece", "byte_bpe")
 
 
 @pytest.fixture(scope="module")
@@ -34,46 +36,44 @@ def processor(model):
     return sentencepiece.SentencePieceProcessor(model_proto=model.SerializeToString())
 
 
-def test_size_counts_everything(model):
-    assert len(model.pieces) == 512
-    assert model.trainer_spec.vocab_size == 512
+def made(kind, lines, size, **options):
+    """Train a vocabulary of a kind; return its bytes, and its number of pieces."""
+    if kind == "sentencepiece":
+        found = train.train_vocabulary(lines, size, **options)
+        return found.SerializeToString(deterministic=True), len(found.pieces)
+    found = train_tokenizer(lines, kind, size, **options)
+    return found.to_str().encode(), found.get_vocab_size()
 
 
-def test_sentinels_are_last_and_descend(model):
-    assert sentinel_ids(model) == {n: 511 - n for n in range(100)}
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_same_text_gives_the_same_bytes_and_the_size_asked_for(kind, lines):
+    first, again = made(kind, lines, 512), made(kind, lines, 512)
+    assert first == again
+    assert first[1] == 512
 
 
-def test_sentinel_in_text_is_one_id_between_words(model):
-    encode = processor(model).encode
-    words = encode("Ana are mere")
-    assert encode("<extra_id_0>") == [511]
-    assert encode("Ana are mere <extra_id_99>") == [*words, 412]
-    assert encode("<extra_id_7> Ana are mere <extra_id_8>") == [504, *words, 503]
+@pytest.mark.parametrize("kind", KINDS)
+def test_sizes_that_do_not_fit_name_the_ones_that_do(kind, lines):
+    with pytest.raises(ValueError, match="the largest possible is --size") as error:
+        made(kind, lines, 128_000)
+    largest = int(str(error.value).split("--size ")[2].split(",")[0])
+    assert made(kind, lines, largest)[1] == largest
+    if kind == "byte_bpe":
+        with pytest.raises(ValueError, match="--size 256 is too small"):
+            made(kind, lines, 256)
+        return
+    chinese = "".join(map(chr, range(0x4E00, 0x4E3C)))
+    options = {"required_characters": train.REQUIRED_CHARACTERS + chinese}
+    with pytest.raises(ValueError, match=r"--size 256 is too small.*set --size \d+") as error:
+        made(kind, lines, 256, **options)
+    least = int(str(error.value).split("set --size ")[1].split(" ")[0])
+    assert made(kind, lines, least, **options)[1] == least
 
 
-def test_special_ids(model):
-    loaded = processor(model)
-    ids = (loaded.pad_id(), loaded.eos_id(), loaded.unk_id(), loaded.bos_id())
-    assert ids == (0, 1, 2, -1)
-
-
-def test_same_text_same_file(lines, model):
-    again = train.train_vocabulary(lines, 512)
-    assert again.SerializeToString(deterministic=True) == model.SerializeToString(
-        deterministic=True
-    )
-
-
-def test_required_characters_are_never_unknown(model):
-    loaded = processor(model)
-    assert 2 not in loaded.encode(train.REQUIRED_CHARACTERS)
-
-
-def test_byte_fallback_leaves_nothing_unknown(lines):
-    loaded = processor(train.train_vocabulary(lines, 768, byte_fallback=True))
-    ids = loaded.encode("漢字 😀")
-    assert 2 not in ids
-    assert loaded.decode(ids) == "漢字 😀"
+@pytest.mark.parametrize("kind", ["sentencepiece", "wordpiece"])
+def test_a_corpus_without_text_is_refused(kind):
+    with pytest.raises(ValueError, match="the corpus holds no text"):
+        made(kind, [], 512)
 
 
 @pytest.mark.parametrize("size", [0, 128, 1000, 64001])
@@ -82,24 +82,131 @@ def test_size_must_be_a_multiple_of_128(size):
         train.train_vocabulary(iter(["never read"]), size)
 
 
-def test_size_too_large_names_the_largest(lines):
-    with pytest.raises(ValueError, match="the largest possible is --size") as error:
-        train.train_vocabulary(lines, 128_000)
-    largest = int(str(error.value).split("--size ")[2].split(",")[0])
-    assert len(train.train_vocabulary(lines, largest).pieces) == largest
+def test_required_characters_are_never_unknown(lines, model):
+    assert 2 not in processor(model).encode(train.REQUIRED_CHARACTERS)
+    options = {"required_characters": train.REQUIRED_CHARACTERS}
+    tokenizer = train_tokenizer(lines, "wordpiece", 512, **options)
+    for text in (train.REQUIRED_CHARACTERS, "a" + train.REQUIRED_CHARACTERS):
+        assert "[UNK]" not in tokenizer.encode(text).tokens
+    assert "[UNK]" in tokenizer.encode("漢").tokens
 
 
-def test_size_too_small_names_the_least(lines):
-    chinese = "".join(map(chr, range(0x4E00, 0x4E3C)))
-    options = {"required_characters": train.REQUIRED_CHARACTERS + chinese}
-    with pytest.raises(ValueError, match="set --size 384 or more"):
-        train.train_vocabulary(lines, 256, **options)
-    assert len(train.train_vocabulary(lines, 384, **options).pieces) == 384
+def test_bytes_leave_nothing_unknown(lines):
+    odd = "漢字 😀"
+    loaded = processor(train.train_vocabulary(lines, 768, byte_fallback=True))
+    assert 2 not in loaded.encode(odd)
+    assert loaded.decode(loaded.encode(odd)) == odd
+    tokenizer = train_tokenizer(lines, "byte_bpe", 512)
+    odd += "  Ăsta e\tun text\n"
+    assert tokenizer.decode(tokenizer.encode(odd, add_special_tokens=False).ids) == odd
 
 
-def test_empty_corpus():
-    with pytest.raises(ValueError, match="the corpus holds no text"):
-        train.train_vocabulary([], 512)
+# --- of T5
+
+
+def test_special_ids_and_sentinels_are_t5s(model):
+    loaded = processor(model)
+    ids = (loaded.pad_id(), loaded.eos_id(), loaded.unk_id(), loaded.bos_id())
+    assert ids == (0, 1, 2, -1)
+    assert spm.sentinel_ids(model) == {n: 511 - n for n in range(100)}
+    words = loaded.encode("Ana are mere")
+    assert loaded.encode("<extra_id_0>") == [511]
+    assert loaded.encode("Ana are mere <extra_id_99>") == [*words, 412]
+    assert loaded.encode("<extra_id_7> Ana are mere <extra_id_8>") == [504, *words, 503]
+
+
+def test_letters_of_a_language_become_pieces_in_both_cases(tmp_path):
+    text = ["Příliš žluťoučký kůň úpěl ďábelské ódy"] * 20 + ["Ω"] * 19 + ["straße"] * 20
+    assert set("ěščřžýáíéúůťďňóĚŠČŘŽÝÁÍÉÚŮŤĎŇÓß") >= set(train.letters_of(text, 2048))
+    assert set("ěščřžĚŠČŘŽß") <= set(train.letters_of(text, 2048))
+    assert len(train.letters_of([chr(0x4E00 + i) * 30 for i in range(500)], 1024)) == 64
+
+
+def test_a_zero_width_joiner_of_the_corpus_is_a_piece_of_its_own(tmp_path, capsys):
+    texts = [text.replace("te", "t\u200ce") for text in corpus.read_documents(MINI)]
+    (tmp_path / "train.jsonl").write_text("\n".join(json.dumps({"text": t}) for t in texts))
+    out = tmp_path / "joined.model"
+    train.main(["--corpus", str(tmp_path / "train.jsonl"), "--size", "512", "--out", str(out)])
+    assert "U+200C can be written" in capsys.readouterr().out
+    vocabulary = vocabularies.sentencepiece(str(out))
+    ids = vocabulary.encode("ceart\u200ce\nmere")
+    assert vocabulary.decode(ids) == "ceart\u200ce mere"
+    (streamed,) = batch_encoder(vocabulary)(tf.constant(["ceart\u200ce\nmere"])).to_list()
+    assert streamed == ids
+    texts += ["line\nbreak", "a\u200cb ﬁ\u200cm² \u200c x\u200b\u200cy"]
+    same = same_ids(str(out), texts)
+    assert same.verdict == OK, same.figure
+    assert not any(ord(c) >= 0xF0000 for p in spm.read_model(str(out)).pieces for c in p.piece)
+
+
+def test_a_rare_letter_of_the_corpus_is_no_unknown_piece(tmp_path):
+    rows = [json.dumps({"text": f"ana are mere {i}"}) for i in range(8_000)]
+    rows[::380] = [json.dumps({"text": "ů"})] * len(rows[::380])
+    (tmp_path / "train.jsonl").write_text("\n".join(rows))
+    out = tmp_path / "cs.model"
+    train.main(["--corpus", str(tmp_path / "train.jsonl"), "--size", "256", "--out", str(out)])
+    pieces = {piece.piece for piece in spm.read_model(str(out)).pieces}
+    assert {"ů", "Ů"} <= pieces
+
+
+# --- of encoders
+
+
+def test_the_bundled_vocabulary_is_made_again_byte_for_byte(tmp_path):
+    # It was made in another process, where the hash tables of the library have another order.
+    out = str(tmp_path / "new")
+    train.main(["--kind", "wordpiece", "--corpus", MINI, "--size", "2048", "--out", out])
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        assert (tmp_path / "new" / name).read_bytes() == (BUNDLED / name).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("kind", "family"),
+    [("wordpiece", "bert"), ("byte_bpe", "roberta"), ("byte_bpe", "modernbert")],
+)
+def test_auto_tokenizer_loads_it_with_the_familys_special_tokens(lines, tmp_path, kind, family):
+    from transformers import AutoTokenizer
+
+    special = SPECIAL_TOKENS[family]
+    tokenizer = train_tokenizer(
+        lines, kind, 640, special_tokens=special, required_characters=train.REQUIRED_CHARACTERS
+    )
+    write_folder(tokenizer, str(tmp_path), special)
+    loaded = AutoTokenizer.from_pretrained(tmp_path)
+    assert len(loaded) == 640
+    for number, (role, name) in enumerate(special.tokens.items()):
+        assert getattr(loaded, f"{role}_token") == name
+        assert getattr(loaded, f"{role}_token_id") == number
+    cls, sep, mask = loaded.cls_token, loaded.sep_token, loaded.mask_token
+    pair = loaded(f"Ana are {mask} mere", "da")
+    tokens = [token.strip("Ġ ") for token in loaded.convert_ids_to_tokens(pair["input_ids"])]
+    assert tokens[0] == cls
+    assert tokens.count(mask) == 1
+    assert tokens[-1] == sep
+    assert tokens.count(sep) == 1 + special.separators
+    second = tokens.index(sep) + 1
+    types = [0] * second + [1] * (len(tokens) - second)
+    assert pair.get("token_type_ids") == (types if family == "bert" else None)
+    # Where a mask takes the blank before it, the word after it keeps its own.
+    blanks = loaded.convert_ids_to_tokens(loaded(f"are {mask} are")["input_ids"])
+    assert kind == "wordpiece" or blanks[-2].startswith("Ġ")
+    assert "Ġ" not in blanks
+
+
+def test_rare_characters_beyond_the_coverage_are_left_out(lines):
+    for coverage, is_unknown in ((0.999, True), (1.0, False)):
+        made = train_tokenizer([*lines, "aŁ"], "wordpiece", 512, character_coverage=coverage)
+        assert ("[UNK]" in made.encode("Ł").tokens) is is_unknown
+
+
+def test_the_folder_says_what_transformers_asks(lines, tmp_path):
+    write_folder(train_tokenizer(lines, "byte_bpe", 384), str(tmp_path), SPECIAL_TOKENS["roberta"])
+    config = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    assert config["mask_token"] == "<mask>"
+    assert config["model_input_names"] == ["input_ids", "attention_mask"]
+
+
+# --- the command
 
 
 def test_command_writes_and_checks(tmp_path, capsys):
@@ -142,40 +249,6 @@ def test_mistakes_are_one_sentence(changes, sentence, tmp_path, capsys):
     with refused(capsys, sentence):
         train.main([word for pair in options.items() for word in pair])
     assert not list(tmp_path.iterdir())
-
-
-def test_letters_of_a_language_become_pieces_in_both_cases(tmp_path):
-    text = ["Příliš žluťoučký kůň úpěl ďábelské ódy"] * 20 + ["Ω"] * 19 + ["straße"] * 20
-    assert set("ěščřžýáíéúůťďňóĚŠČŘŽÝÁÍÉÚŮŤĎŇÓß") >= set(train.letters_of(text, 2048))
-    assert set("ěščřžĚŠČŘŽß") <= set(train.letters_of(text, 2048))
-    assert len(train.letters_of([chr(0x4E00 + i) * 30 for i in range(500)], 1024)) == 64
-
-
-def test_a_zero_width_joiner_of_the_corpus_is_a_piece_of_its_own(tmp_path, capsys):
-    texts = [text.replace("te", "t\u200ce") for text in corpus.read_documents(MINI)]
-    (tmp_path / "train.jsonl").write_text("\n".join(json.dumps({"text": t}) for t in texts))
-    out = tmp_path / "joined.model"
-    train.main(["--corpus", str(tmp_path / "train.jsonl"), "--size", "512", "--out", str(out)])
-    assert "U+200C can be written" in capsys.readouterr().out
-    vocabulary = vocabularies.sentencepiece(str(out))
-    ids = vocabulary.encode("ceart\u200ce\nmere")
-    assert vocabulary.decode(ids) == "ceart\u200ce mere"
-    (streamed,) = batch_encoder(vocabulary)(tf.constant(["ceart\u200ce\nmere"])).to_list()
-    assert streamed == ids
-    texts += ["line\nbreak", "a\u200cb ﬁ\u200cm² \u200c x\u200b\u200cy"]
-    same = same_ids(str(out), texts)
-    assert same.verdict == OK, same.figure
-    assert not any(ord(c) >= 0xF0000 for p in spm.read_model(str(out)).pieces for c in p.piece)
-
-
-def test_a_rare_letter_of_the_corpus_is_no_unknown_piece(tmp_path):
-    rows = [json.dumps({"text": f"ana are mere {i}"}) for i in range(8_000)]
-    rows[::380] = [json.dumps({"text": "ů"})] * len(rows[::380])
-    (tmp_path / "train.jsonl").write_text("\n".join(rows))
-    out = tmp_path / "cs.model"
-    train.main(["--corpus", str(tmp_path / "train.jsonl"), "--size", "256", "--out", str(out)])
-    pieces = {piece.piece for piece in spm.read_model(str(out)).pieces}
-    assert {"ů", "Ů"} <= pieces
 
 
 def test_the_command_makes_an_encoders_vocabulary_and_overwrites_nothing(tmp_path, capsys):
