@@ -28,7 +28,7 @@ from t5x.checkpointing import layout
 from t5x.checkpointing.config import checkpoint_paths
 from t5x.input_pipeline.config import DatasetConfig
 from t5x.input_pipeline.stream import SHARDS
-from t5x.loop.model_dir import Start
+from t5x.loop.start import Start
 from t5x.partitioning import PjitPartitioner
 from t5x.trainer import Trainer
 from tasks.cache import cached

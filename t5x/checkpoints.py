@@ -27,6 +27,7 @@ from etils import epath
 
 from common.tables import counted
 from t5x.array_types import PyTree
+from t5x.bad_steps import REMEDY
 from t5x.checkpointing import checksums, layout
 from t5x.checkpointing.async_save import AsyncSave
 from t5x.checkpointing.best import BestCheckpoints
@@ -54,11 +55,6 @@ from t5x.multihost.broadcast import broadcast_from_first
 #    `when_failed='go_on'` continues to the next save. What a failed, killed or incomplete save or
 #    deletion leaves is removed immediately or at the next start.
 
-REMEDY = (
-    "Lower utils.create_learning_rate_scheduler.base_learning_rate, or set "
-    "trainer.Trainer.bad_steps to 'skip' or 'go_back', and start the same command again: it "
-    "resumes from the last checkpoint."
-)
 # After a failure in a pod the current save may wait for hosts that are gone. All processes should
 # end within a minute of a fault.
 _QUICK_CLOSE_SECONDS = 45

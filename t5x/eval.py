@@ -26,14 +26,13 @@ import jax
 import seqio
 
 from common import log
-from t5x import gin_utils
+from t5x import gin_utils, preconditions
 from t5x.checkpointing.config import RestoreCheckpointConfig, checkpoint_paths
 from t5x.cli import dry_run as dry_run_table
 from t5x.cli import main
 from t5x.inference import evaluator
 from t5x.inference.params import ParamsRestorer
 from t5x.input_pipeline.config import DatasetConfig
-from t5x.loop import model_dir
 from t5x.models import EncoderDecoderModel
 from t5x.partitioning import PjitPartitioner
 
@@ -71,12 +70,10 @@ def evaluate(
     Raises:
       ValueError: a setting is wrong; raised before anything is decoded.
     """
-    evaluator.check_inference(dataset_cfg, model)
-    evaluator.check_metrics(dataset_cfg)
-    model_dir.check_writable(output_dir)
+    preconditions.check_inference(model, partitioner, dataset_cfg, output_dir, lengths=False)
+    preconditions.check_metrics(dataset_cfg)
     paths = checkpoint_paths(restore_checkpoint_cfg)
     restorer = ParamsRestorer(model, partitioner, restore_checkpoint_cfg, fallback_init_rng)
-    partitioner.check_batch(dataset_cfg.batch_size, None, "utils.DatasetConfig.batch_size")
     if dry_run:
         dry_run_table.show_inference(dataset_cfg, paths, output_dir)
         return {}

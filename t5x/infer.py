@@ -42,17 +42,16 @@ from jax.experimental import multihost_utils
 import gin
 from common import log
 from common.tables import counted
-from t5x import gin_utils
+from t5x import gin_utils, preconditions
 from t5x.checkpointing.config import RestoreCheckpointConfig, checkpoint_paths
 from t5x.cli import dry_run as dry_run_table
 from t5x.cli import main
-from t5x.inference import evaluator, text_file_task
+from t5x.inference import text_file_task
 from t5x.inference.params import ParamsRestorer
 from t5x.inference.predictor import MODES, Example, Predictor
 from t5x.inference.resumable_jsonl import ResumableFile
 from t5x.input_pipeline import checks, record_counts
 from t5x.input_pipeline.config import DatasetConfig
-from t5x.loop import model_dir
 from t5x.models import EncoderDecoderModel
 from t5x.partitioning import PjitPartitioner
 from t5x.settings.configuration import current
@@ -191,10 +190,10 @@ def infer(
     if input_file is not None:
         dataset_cfg = with_lines(dataset_cfg, input_file, input_prefix, model, mode)
         notes["input_file"] = dataset_cfg.provider.source.fingerprint
-    checks.check_feature_lengths(dataset_cfg)
-    evaluator.check_inference(dataset_cfg, model, verify_matching_vocabs_fn)
+    preconditions.check_inference(
+        model, partitioner, dataset_cfg, output_dir, verify_matching_vocabs_fn
+    )
     check_feature(dataset_cfg, output_vocab_feature_name)
-    model_dir.check_writable(output_dir)
     path = one_checkpoint(restore_checkpoint_cfg)
     predictor = Predictor(model, partitioner, dataset_cfg.batch_size, length_buckets)
     restorer = ParamsRestorer(model, partitioner, restore_checkpoint_cfg, fallback_init_rng)

@@ -31,16 +31,17 @@ import numpy as np
 import tensorflow as tf
 
 from common import log
+from t5x import preconditions
 from t5x.checkpointing.config import CheckpointConfig
 from t5x.cli import dry_run as dry_run_table
 from t5x.cli import main
 from t5x.inference.predictor import Predictor
 from t5x.input_pipeline import checks
 from t5x.input_pipeline.config import DatasetConfig
-from t5x.input_pipeline.corpora import Corpora
 from t5x.input_pipeline.stream import TrainStream
 from t5x.loop import cooldown
-from t5x.loop.model_dir import check_writable, last_step
+from t5x.loop.model_dir import check_writable
+from t5x.loop.start import last_step
 from t5x.models import EncoderDecoderModel
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import state_specs
@@ -90,11 +91,9 @@ def precompile(
       step and device, 'seconds' of compiling; without those that the backend does not report.
       Seconds of the others are 'eval_seconds' and 'predict_seconds'.
     """
-    if verify_matching_vocabs_fn is not None:
-        verify_matching_vocabs_fn(train_dataset_cfg, model)
-    checks.check_feature_lengths(train_dataset_cfg)
-    Corpora(train_dataset_cfg).check()
-    branch_end = end_of_branch(cooldown_from, relative_steps, model_dir)
+    preconditions.check_dataset(train_dataset_cfg, model, verify_matching_vocabs_fn)
+    branch = cooldown.branch(cooldown_from, relative_steps, model_dir, CheckpointConfig())
+    branch_end = last_step(model_dir, 0, relative_steps, branch.restore)
     check_writable(model_dir)
     specs = state_specs(model, partitioner)
     rng = jax.random.key(0, impl="rbg" if use_hardware_rng or random_seed is None else None)
@@ -128,12 +127,6 @@ def precompile(
     write_program(model_dir, lowered, compiled, partitioner.mesh.device_ids)
     print("  ".join(f"{name} {value:,.0f}" for name, value in needs.items()))
     return needs
-
-
-def end_of_branch(cooldown_from: str | None, relative_steps: int | None, model_dir: str) -> int:
-    """Return the last step of a cooldown branch, or raise ValueError for one that has no end."""
-    cfg = cooldown.branch(cooldown_from, relative_steps, model_dir, CheckpointConfig())
-    return last_step(model_dir, 0, relative_steps, cfg.restore)
 
 
 def stream_of(

@@ -27,33 +27,31 @@ from absl import logging
 from jax.experimental import multihost_utils
 
 from common import log
-from t5x import gin_utils, schedules
+from t5x import gin_utils, preconditions, schedules
 from t5x.array_types import HostBatch
-from t5x.checkpointing.config import CheckpointConfig, SaveCheckpointConfig
+from t5x.checkpointing.config import CheckpointConfig
 from t5x.checkpointing.lazy_array import DamagedCheckpoint
 from t5x.checkpointing.lease import Lease
 from t5x.checkpointing.restore import Match, match, restore
 from t5x.cli import dry_run as dry_run_table
 from t5x.cli import main
-from t5x.inference import evaluator
+from t5x.inference.evaluator import InferenceEvaluator
 from t5x.input_pipeline import checks, position
 from t5x.input_pipeline.config import DatasetConfig
 from t5x.input_pipeline.corpora import Corpora
 from t5x.input_pipeline.stream import TrainStream, eval_sets
-from t5x.loop import cooldown, selection_metric, triggers
-from t5x.loop.model_dir import (
+from t5x.loop import cooldown
+from t5x.loop.model_dir import check_vocabulary, saved_by_another, write_description
+from t5x.loop.start import (
     Start,
-    check_vocabulary,
-    check_writable,
     delete_damaged_after,
     find_start,
     first_sound,
     last_step,
     record_first_step,
-    saved_by_another,
-    write_description,
 )
 from t5x.loop.training_loop import TrainingRun, missed_evaluation, nothing_left
+from t5x.loop.triggers import check_periods, training_plan
 from t5x.models import EncoderDecoderModel
 from t5x.multihost import roll_call
 from t5x.multihost.broadcast import raise_together
@@ -133,6 +131,7 @@ def train(
       ValueError: the configuration does not fit, in one sentence.
       RuntimeError: another run holds the lease of `model_dir`, or has taken it over.
     """
+    # Preconditions: everything that a user can get wrong, before the devices are used.
     if single_device:
         partitioner = on_first_device(partitioner)
     watch = watch or Watch()
@@ -142,64 +141,84 @@ def train(
         "infer_eval": infer_eval_dataset_cfg,
     }
     checkpoint_cfg = cooldown.branch(cooldown_from, relative_steps, model_dir, checkpoint_cfg)
-    save = checkpoint_cfg.save
-    total_steps = last_step(model_dir, total_steps, relative_steps, checkpoint_cfg.restore)
-    plan = training_plan(cfgs, save, total_steps, eval_period, stats_period)
-    triggers.check_periods(plan)
-    check_data(cfgs, model, partitioner, eval_steps, verify_matching_vocabs_fn)
-    selection_metric.check(cfgs, save, actions)
-    watch.check(model, train_dataset_cfg.task_feature_lengths)
-    check_writable(model_dir)
+    save, from_other = checkpoint_cfg.save, checkpoint_cfg.restore
+    total_steps = last_step(model_dir, total_steps, relative_steps, from_other)
+    evaluates = bool(train_eval_dataset_cfg or infer_eval_dataset_cfg)
+    plan = training_plan(total_steps, eval_period, stats_period, save, evaluates)
+    preconditions.check_training(
+        model, partitioner, cfgs, plan, save, actions, watch, eval_steps,
+        verify_matching_vocabs_fn, model_dir,
+    )  # fmt: skip
+
+    # Start: the run's newest checkpoint, another run's, or nothing.
     has_position = bool(save and save.save_dataset)
-    start = find_start(model_dir, checkpoint_cfg.restore, has_position)
+    start = find_start(model_dir, from_other, has_position)
     check_vocabulary(start, model)
-    triggers.check_periods(plan, start.foreign_step)
+    check_periods(plan, start.foreign_step)
     is_at_end = start.is_own and start.step >= total_steps
     if is_at_end and not dry_run and not missed_evaluation(model_dir, start.step, plan):
         print(nothing_left(model_dir, start.step), file=sys.stderr)  # before anything is built
         return start.step, None
 
+    # Trainer: the steps, which are compiled later.
     seed = agreed_seed(random_seed)
-    init_rng, trainer_rng = two_keys(seed, use_hardware_rng or random_seed is None)
+    init_rng, rng = two_keys(seed, use_hardware_rng or random_seed is None)
     specs = state_specs(model, partitioner)
     trainer = trainer_cls(
-        model=model,
-        train_state=None,
-        partitioner=partitioner,
-        train_state_axes=specs,
-        rng=trainer_rng,
+        model=model, train_state=None, partitioner=partitioner, train_state_axes=specs, rng=rng
     )
     trainer.check_batch(train_dataset_cfg.batch_size)
     trainer.learning_rate_fn = cooldown.cooled(trainer.learning_rate_fn, cooldown_from, total_steps)
     if not start.is_own:
         check_rate(trainer, start, total_steps)
-    data = (trainer, train_dataset_cfg, get_dataset_fn, seed)
+    open_stream = lambda start: stream_at(start, trainer, train_dataset_cfg, get_dataset_fn, seed)
     if dry_run:
-        show_start(start, plan, cfgs, model_dir, *data)
+        start, (_, found) = first_sound(
+            start, lambda s: (open_stream(s), matched(s, trainer))
+        )
+        dry_run_table.show_training(
+            trainer, cfgs, model_dir,
+            start=dry_run_table.start(start.path, found),
+            steps=dry_run_table.steps(plan, start.step),
+        )  # fmt: skip
         return 0, None
 
     with Lease(model_dir, take_over) as lease:
         log.write_to(model_dir, jax.process_index())
-        start = find_start(model_dir, checkpoint_cfg.restore, has_position)  # it may have changed
-        start, (stream, trainer.state) = first_sound(
-            start, lambda s: stream_and_state(s, init_rng, *data)
-        )
+        start = find_start(model_dir, from_other, has_position)  # it may have changed
+
+        # Stream and state: the step compiles while the state is restored.
+        def stream_and_state(start: Start) -> tuple[TrainStream, TrainState]:
+            stream = open_stream(start)
+            trainer.compile(stream.global_batch)
+            stream.start()
+            try:
+                return stream, starting_state(start, trainer, init_rng)
+            except DamagedCheckpoint:
+                stream.close()
+                raise
+
+        start, (stream, trainer.state) = first_sound(start, stream_and_state)
         delete_damaged_after(start)
-        if relative_steps and not start.is_own:
-            record_first_step(model_dir, total_steps - relative_steps)
         step = int(trainer.state.step)
-        if not start.is_own and step != start.known_step:
-            schedules.check_start(trainer.learning_rate_fn, step, total_steps)
+        if not start.is_own:
+            if relative_steps:
+                record_first_step(model_dir, total_steps - relative_steps)
+            if step != start.known_step:
+                schedules.check_start(trainer.learning_rate_fn, step, total_steps)
+
+        # Evaluation: batches whose loss is measured, and examples that are decoded.
         sets: Mapping[str, Sequence[HostBatch]] = {}
         if cfg := train_eval_dataset_cfg:
             rows = partitioner.host_rows(cfg.batch_size)
-            converter = model.FEATURE_CONVERTER_CLS
-            sets = train_eval_get_dataset_fn(cfg, converter, rows, eval_steps)
+            sets = train_eval_get_dataset_fn(cfg, model.FEATURE_CONVERTER_CLS, rows, eval_steps)
         infer_evaluator = None
         if cfg := infer_eval_dataset_cfg:
-            infer_evaluator = evaluator.InferenceEvaluator(
+            infer_evaluator = InferenceEvaluator(
                 cfg, inference_evaluator_cls, model, partitioner, model_dir
             )
+
+        # Loop: train, log, evaluate and save as the plan says.
         run = TrainingRun(
             trainer=trainer,
             stream=stream,
@@ -216,7 +235,9 @@ def train(
         write_description(model_dir, model, specs)
         summarize_config_fn(model_dir, run.writer("train"), step)
         step = run.run(evaluate_first=run_eval_before_training and not start.is_own)
-        return step, trainer.state
+
+    # End: the lease is free again, and everything is written.
+    return step, trainer.state
 
 
 def on_first_device(partitioner: PjitPartitioner) -> PjitPartitioner:
@@ -229,55 +250,6 @@ def on_first_device(partitioner: PjitPartitioner) -> PjitPartitioner:
     jax.config.update("jax_disable_jit", True)
     devices = jax.devices(partitioner.backend)[:1]
     return PjitPartitioner(devices=devices, logical_axis_rules=partitioner.rules)
-
-
-def training_plan(
-    cfgs: Mapping[str, DatasetConfig | None],
-    save: SaveCheckpointConfig | None,
-    total_steps: int,
-    eval_period: int,
-    stats_period: int | None,
-) -> triggers.TrainingPlan:
-    """Return the plan for the periods of a gin file, where 0 and None mean never."""
-    is_evaluated = cfgs["train_eval"] or cfgs["infer_eval"]
-    return triggers.TrainingPlan(
-        total_steps,
-        eval_period=(eval_period or None) if is_evaluated else None,
-        save_period=save.period if save else None,
-        stats_period=stats_period or eval_period or None,
-        checkpoint_steps=tuple((save.checkpoint_steps if save else None) or ()),
-    )
-
-
-def check_data(
-    cfgs: Mapping[str, DatasetConfig | None],
-    model: Any,
-    partitioner: PjitPartitioner,
-    eval_steps: int,
-    verify_fn: Callable[..., None] | None,
-) -> None:
-    """Check each dataset (by gin scope) against model, devices and evaluation.
-
-    Raise ValueError for one that cannot be used, with what to set.
-    """
-    for scope, cfg in cfgs.items():
-        if cfg is None:
-            continue
-        if scope == "train":
-            checks.check_feature_lengths(cfg)
-        if verify_fn is not None:
-            verify_fn(cfg, model)
-        Corpora(cfg).check(required=scope == "train")
-        if scope == "infer_eval":
-            selection_metric.check_split(scope, cfg)
-            evaluator.check_metrics(cfg)
-            evaluator.check_decoding(model)
-        if scope == "train_eval" and eval_steps < 1:
-            raise ValueError(
-                f"train.eval_steps is {eval_steps}; set EVAL_STEPS to at least 1 batch, or "
-                "train.train_eval_dataset_cfg to None."
-            )
-        partitioner.check_batch(cfg.batch_size, None, f"{scope}/utils.DatasetConfig.batch_size")
 
 
 def two_keys(seed: int, use_hardware_rng: bool) -> tuple[jax.Array, jax.Array]:
@@ -299,26 +271,6 @@ def check_rate(trainer: Trainer, start: Start, total_steps: int) -> None:
         logging.warning("%s", unusual)
 
 
-def show_start(
-    start: Start,
-    plan: triggers.TrainingPlan,
-    cfgs: Mapping[str, DatasetConfig | None],
-    model_dir: str,
-    trainer: Trainer,
-    *data: Any,
-) -> None:
-    """Print what a dry run found; open the stream and match the checkpoint as a run does."""
-
-    def open_both(start: Start) -> Match | None:
-        move_stream(make_stream(start, trainer, *data), start)
-        return matched(start, trainer)
-
-    start, match_found = first_sound(start, open_both)
-    found = dry_run_table.start(start.path, match_found)
-    steps = dry_run_table.steps(plan, start.step)
-    dry_run_table.show_training(trainer, cfgs, model_dir, start=found, steps=steps)
-
-
 def agreed_seed(random_seed: int | None) -> int:
     """Return the run's seed, which if drawn is made the same on all hosts."""
     if random_seed is not None:
@@ -329,17 +281,18 @@ def agreed_seed(random_seed: int | None) -> int:
     return seed
 
 
-def make_stream(
+def stream_at(
     start: Start,
     trainer: Trainer,
     cfg: DatasetConfig,
     get_dataset_fn: Callable[..., TrainStream],
     seed: int,
 ) -> TrainStream:
-    """Return the training stream of this host, from which `move_stream` must follow.
+    """Return the training stream of this host at the data position of `start`, if it has one.
 
-    Its seed is the first that exists: of the data position of `start`, of `cfg`, of the run. Raise
-    DamagedCheckpoint, on all hosts, if the position is not as saved.
+    Its seed is the first that exists: of the data position, of `cfg`, of the run. Raise
+    DamagedCheckpoint, on all hosts, if the position is not as saved, and ValueError, with what to
+    set, if it cannot be used.
     """
     start.check_data_position()
     folder = start.dataset_folder
@@ -349,24 +302,18 @@ def make_stream(
         Corpora(cfg).pin(saved)
     elif cfg.seed is not None:
         seed = cfg.seed
-    rows = trainer.partitioner.host_rows(cfg.batch_size)
+    partitioner = trainer.partitioner
+    rows = partitioner.host_rows(cfg.batch_size)
     stream = get_dataset_fn(cfg, trainer.model.FEATURE_CONVERTER_CLS, rows, seed)
-    stream.saves = trainer.partitioner.is_first_with_rows(cfg.batch_size)
-    return stream
-
-
-def move_stream(stream: TrainStream, start: Start) -> None:
-    """Move the stream to the data position of `start`, if it has one.
-
-    Raise DamagedCheckpoint, on all hosts, if the position is not as saved, and ValueError, with
-    what to set, if it cannot be used.
-    """
+    stream.saves = partitioner.is_first_with_rows(cfg.batch_size)
     if jax.process_count() > 1:
-        facts = roll_call.data_facts(stream.corpora.identities)
-        roll_call.assert_same(facts)
-    folder = start.dataset_folder
+        roll_call.assert_same(roll_call.data_facts(stream.corpora.identities))
     if folder:
-        raise_together(lambda: stream.restore(folder), DamagedCheckpoint)
+        try:
+            raise_together(lambda: stream.restore(folder), DamagedCheckpoint)
+        except DamagedCheckpoint:
+            stream.close()
+            raise
     elif start.is_own or (start.config and start.config.restore_dataset):
         logging.warning(
             "%s holds no data position: training resumes at its step, but the corpus starts over. "
@@ -376,24 +323,7 @@ def move_stream(stream: TrainStream, start: Start) -> None:
     stream.corpora.check_shards(stream.count)
     for line in stream.corpora.mixing(stream.count):
         logging.info("%s", line)
-
-
-def stream_and_state(
-    start: Start, init_rng: jax.Array, trainer: Trainer, *data: Any
-) -> tuple[TrainStream, TrainState]:
-    """Return the stream at its position and the starting state.
-
-    Meanwhile the step compiles, and the first batch is made.
-    """
-    stream = make_stream(start, trainer, *data)
-    trainer.begin_compiling(stream.global_batch)
-    try:
-        move_stream(stream, start)
-        stream.start()
-        return stream, starting_state(start, trainer, init_rng)
-    except DamagedCheckpoint:
-        stream.close()
-        raise
+    return stream
 
 
 def matched(start: Start, trainer: Trainer) -> Match | None:

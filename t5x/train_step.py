@@ -2,32 +2,23 @@
 
 The B rows of a batch are cut into `num_microbatches` equal parts, whose gradients are added up
 before the update. Metrics are sums (see `t5x.metrics`). This module knows nothing of jit, shardings
-or data.
-
-Bad steps, those with NaN, infinity or an outlier in loss or gradients, are handled as
-`trainer.Trainer.bad_steps` says: `skipping_step` drops them on the device, or the training loop
-reads their sums and ends the run or goes back. No checkpoint is written of a state with NaN.
+or data, nor of what happens after a step with NaN (`t5x.bad_steps`).
 """
 
 import functools
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-import flax.struct
 import jax
 import jax.numpy as jnp
 
 from t5x.array_types import Batch, Params, PyTree
-from t5x.metrics import unnormalized_loss
 from t5x.optimizers import OptimizerDef
 from t5x.partitioning import constrain
 from t5x.train_state import TrainState
 
 Sums: TypeAlias = dict[str, jax.Array]
 LossFn: TypeAlias = Callable[..., tuple[jax.Array, tuple[jax.Array, Sums]]]
-
-SKIPPED = "skipped"  # sum that is 1 for a step that was skipped
-_WINDOW, _DEVIATIONS = 128, 6.0
 
 
 def train_step(
@@ -112,54 +103,3 @@ def contiguous(x: jax.Array, parts: int) -> jax.Array:
     """
     x = x.reshape(parts, x.shape[0] // parts, *x.shape[1:])
     return constrain(x, None, "batch", *(None,) * (x.ndim - 2))
-
-
-@flax.struct.dataclass
-class StepStatistics:
-    """Loss per token and gradient norm of the last steps taken, [2, 128], and their number."""
-
-    values_2N: jax.Array
-    count: jax.Array
-
-    @classmethod
-    def initial(cls) -> "StepStatistics":
-        """Return the statistics before the first step."""
-        return cls(jnp.zeros((2, _WINDOW), jnp.float32), jnp.zeros((), jnp.int32))
-
-    def accepts(self, values_2: jax.Array) -> jax.Array:
-        """Return whether a step with these values is good, bool []."""
-        limit_2 = self.values_2N.mean(-1) + _DEVIATIONS * self.values_2N.std(-1)
-        usual = (self.count < _WINDOW) | (values_2 <= limit_2).all()
-        return jnp.isfinite(values_2).all() & usual
-
-    def add(self, values_2: jax.Array, taken: jax.Array) -> "StepStatistics":
-        """Return the statistics including this step, if it was taken."""
-        values_2N = self.values_2N.at[:, self.count % _WINDOW].set(values_2)
-        count = self.count + taken.astype(jnp.int32)
-        return StepStatistics(jnp.where(taken, values_2N, self.values_2N), count)
-
-
-Carried: TypeAlias = tuple[TrainState, StepStatistics | None]
-
-
-def skipping_step(
-    carried: Carried, batch: Batch, rng: jax.Array, *, step: Callable[..., tuple[TrainState, Sums]]
-) -> tuple[Carried, Sums]:
-    """Apply `step`, or only count it if it is bad; always apply it without statistics.
-
-    A step is bad if its loss or gradient norm is not finite, or exceeds the mean of the last 128
-    steps taken by more than 6 standard deviations (never, before there are 128). Skipped steps
-    are not in the mean, so that an outlier does not make the next one usual. The decision is made
-    on the device, since the devices would have to wait for the host after every step. The sums of a
-    skipped step are all 0 but `skipped`.
-    """
-    state, statistics = carried
-    new, sums = step(state, batch, rng)
-    if statistics is None:
-        return (new, None), sums
-    values_2 = jnp.stack([unnormalized_loss(sums), sums["gradient_norm"]])
-    taken = statistics.accepts(values_2) & jnp.isfinite(sums["loss"])
-    kept = jax.tree.map(lambda x, old: jnp.where(taken, x, old), new, state)
-    sums = {name: jnp.where(taken, value, 0.0) for name, value in sums.items()}
-    sums[SKIPPED] = 1.0 - taken.astype(jnp.float32)
-    return (kept.replace(step=new.step), statistics.add(values_2, taken)), sums

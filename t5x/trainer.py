@@ -13,10 +13,12 @@ from t5x import metrics
 from t5x.actions import EarlyStoppingAction as EarlyStoppingAction  # upstream's place
 from t5x.actions import TerminateOnNanAction as TerminateOnNanAction
 from t5x.array_types import HostBatch
+from t5x.bad_steps import StepStatistics, skipping_step
+from t5x.bad_steps import policy as bad_steps_policy
 from t5x.multihost.xla_options import options as default_xla_options
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import StateSpecs, TrainState
-from t5x.train_step import StepStatistics, eval_step, skipping_step, train_step
+from t5x.train_step import eval_step, train_step
 
 Shapes = Mapping[str, jax.ShapeDtypeStruct]
 
@@ -30,10 +32,8 @@ class Trainer:
       rng: key of dropout, the same at every start of a run.
       learning_rate_fn: step to rate, see `schedules`.
       num_microbatches: parts of a batch whose gradients are added; None or 1 for one part.
-      bad_steps: what to do if loss or gradients are NaN or infinite. 'stop' ends the run. 'skip'
-        drops such a step, and outliers too (see `train_step.skipping_step`). 'go_back' restores
-        the last checkpoint and continues with the next data. None means 'skip' for an optimizer
-        with `skip_nan_updates`, else 'stop'. Not in T5X.
+      bad_steps: what to do about NaN, 'stop', 'skip' or 'go_back'; see `t5x.bad_steps`. None means
+        'skip' for an optimizer with `skip_nan_updates`, else 'stop'. Not in T5X.
       xla_options: options of XLA for the train step, by name; None for those of the devices,
         `multihost.xla_options`. Not in T5X.
     """
@@ -58,17 +58,12 @@ class Trainer:
         self.learning_rate_fn = learning_rate_fn
         self.num_microbatches = num_microbatches or 1
         self.rng = rng
-        skips = getattr(getattr(model, "optimizer_def", None), "skip_nan_updates", False)
-        self.bad_steps = bad_steps or ("skip" if skips else "stop")
-        if self.bad_steps not in ("stop", "skip", "go_back"):
-            raise ValueError(
-                f"trainer.Trainer.bad_steps is {bad_steps!r}; set it to 'stop', 'skip' or "
-                "'go_back'."
-            )
+        self.bad_steps = bad_steps_policy(bad_steps, getattr(model, "optimizer_def", None))
         if xla_options is not None:
             self.xla_options = dict(xla_options)
         self.compile_seconds = 0.0  # that the train step took
-        self._compiling: concurrent.futures.Future[jax.stages.Compiled] | None = None
+        self._compile: Callable[[], jax.stages.Compiled] | None = None  # returns the step
+        self._thread: concurrent.futures.Future[jax.stages.Compiled] | None = None
         self.wait_seconds = 0.0  # spent waiting for data since the loop last set it to 0
         self.stop_requested = False  # set between two steps, ends `training_steps`
 
@@ -114,41 +109,37 @@ class Trainer:
         # `device_put` cannot put a key on the devices of other hosts.
         return jax.jit(lambda key: key, out_shardings=self.partitioner.replicated)(self.rng)
 
-    def begin_compiling(self, batch: Shapes) -> None:
-        """Trace the train step, and compile it in a thread that `compile` waits for.
-
-        Tracing holds Python's lock, so it runs in this thread. Do nothing if a thread compiles
-        already. On GPUs `compile` does all of it: XLA times kernels there, and restoring a state
-        would disturb that.
-        """
-        on_gpu = self.partitioner.mesh.devices.flat[0].platform == "gpu"
-        disabled = jax.config.jax_disable_jit  # type: ignore[attr-defined,unused-ignore]  # jax adds flags later
-        if not (on_gpu or disabled or self._compiling):
-            self._compiling = in_thread(self._traced(batch), "compile")
-
-    def finish_compiling(self) -> None:
-        """Wait for the thread that compiles: one still inside XLA would abort Python's exit."""
-        if self._compiling:
-            self._compiling.exception()  # not raised, since nothing needs the program
-
     def compile(self, batch: Shapes) -> None:
-        """Compile the train step for global batches of these shapes, unless jit is off."""
-        if self._compiling:
-            self._train_step, self._compiling = self._compiling.result(), None
-        elif not jax.config.jax_disable_jit:  # type: ignore[attr-defined,unused-ignore]
-            self._train_step = self._traced(batch)()
+        """Trace the train step for global batches of these shapes; compile it in a thread.
 
-    def _traced(self, batch: Shapes) -> Callable[[], jax.stages.Compiled]:
-        """Trace the train step; return a function that compiles it and notes what both took."""
+        `wait_compiled` waits for the thread. Do nothing if it compiles already, or jit is off. On
+        GPUs XLA times kernels while it compiles, which a state that is restored meanwhile would
+        disturb, so that `wait_compiled` does all of it.
+        """
+        if jax.config.jax_disable_jit or self._compile:  # type: ignore[attr-defined,unused-ignore]  # jax adds flags later
+            return
         started = time.monotonic()
-        lowered = self.lower(batch)
+        lowered = self.lower(batch)  # here, since tracing holds Python's lock
 
         def compiled() -> jax.stages.Compiled:
             program = lowered.compile()
             self.compile_seconds = time.monotonic() - started
             return program
 
-        return compiled
+        self._compile = compiled
+        if self.partitioner.mesh.devices.flat[0].platform != "gpu":
+            self._thread = in_thread(compiled, "compile")
+            self._compile = self._thread.result
+
+    def wait_compiled(self) -> None:
+        """Wait for what `compile` has begun, and use it; raise what it has raised."""
+        if self._compile:
+            self._train_step, self._compile = self._compile(), None
+
+    def close(self) -> None:
+        """Wait for the thread that compiles: one still inside XLA would abort Python's exit."""
+        if self._thread:
+            concurrent.futures.wait([self._thread])
 
     @functools.cached_property
     def _eval_step(self):

@@ -11,24 +11,16 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from t5x.inference import mask_filling
-from t5x.monitoring import metric_writers
-
 
 @dataclasses.dataclass(frozen=True)
 class Watch:
     """Settings of the output of a run in addition to its progress."""
 
-    writers: Sequence[Any] = ("tensorboard",)  # names or factories, see `metric_writers`
-    infill_sentences: Sequence[str] = ()  # with gaps, <extra_id_0>, …; see `mask_filling`
+    writers: Sequence[Any] = ("tensorboard",)  # names or factories, see `monitoring.metric_writers`
+    infill_sentences: Sequence[str] = ()  # with gaps, <extra_id_0>, …; see `inference.filling`
     infill_period: int | None = None  # in steps, at the next trigger; None: at every evaluation
     expected_loss: Mapping[int, float] | None = None  # of a good run, nats per token, by step
     expected_loss_task: str | None = None  # the task that it was measured with; None: every task
-
-    def check(self, model: Any, lengths: Mapping[str, int] | None) -> None:
-        """Check the settings for this model; raise a ValueError if they do not fit."""
-        metric_writers.check_names(self.writers)
-        mask_filling.check_sentences(self.infill_sentences, model.input_vocabulary, lengths)
 
     def known_losses(self, tasks: Iterable[str]) -> dict[int, float]:
         """Return the expected losses if one of `tasks` has them; a copied recipe may have none."""

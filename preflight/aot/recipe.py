@@ -18,7 +18,7 @@ import gin
 from t5x import gin_utils
 from t5x import train as train_script
 from t5x.loop import cooldown
-from t5x.loop.model_dir import last_step
+from t5x.loop.start import last_step
 from t5x.settings.configuration import current
 
 

@@ -7,9 +7,7 @@ import seqio
 
 from common.tables import CheckResult, counted, ok, warning
 from preflight.run_context import RunContext
-from t5x import schedules
-from t5x import train as train_script
-from t5x.inference import evaluator
+from t5x import preconditions, schedules
 from t5x.loop import selection_metric, triggers
 
 _PERIOD = "utils.SaveCheckpointConfig.period"
@@ -18,10 +16,9 @@ _PERIOD = "utils.SaveCheckpointConfig.period"
 def periods(context: RunContext) -> CheckResult:
     """Check that periods and learning rate fit the steps, and that steps and saves are left."""
     run, start, left = context.run, context.start, context.steps_left
-    cfgs = {"train_eval": run.train_eval_dataset_cfg, "infer_eval": run.infer_eval_dataset_cfg}
-    save = run.checkpoint_cfg.save
-    plan = train_script.training_plan(
-        cfgs, save, run.total_steps, run.eval_period, run.stats_period
+    evaluates = bool(run.train_eval_dataset_cfg or run.infer_eval_dataset_cfg)
+    plan = triggers.training_plan(
+        run.total_steps, run.eval_period, run.stats_period, run.checkpoint_cfg.save, evaluates
     )
     triggers.check_periods(plan, start.step)
     rate = context.trainer.learning_rate_fn
@@ -78,8 +75,8 @@ def task(context: RunContext) -> CheckResult:
             missing.append((fault, f"{scope}/utils.DatasetConfig.split"))
         if scope == "infer_eval":
             selection_metric.check_split(scope, cfg)
-            evaluator.check_metrics(cfg)
-            evaluator.check_decoding(context.run.model)
+            preconditions.check_metrics(cfg)
+            preconditions.check_decoding(context.run.model)
     save = context.run.checkpoint_cfg.save
     scopes = dict.fromkeys(selection_metric.SCOPES.values())
     actions = getattr(context.run, "actions", None)

@@ -14,14 +14,15 @@ from t5x.array_types import PyTree
 from t5x.checkpointing import layout
 from t5x.cli import dry_run
 from t5x.input_pipeline import position
-from t5x.loop import model_dir as run_folder
+from t5x.loop.model_dir import check_writable
+from t5x.loop.start import find_start
 
 
 def model_dir(context: RunContext) -> CheckResult:
     """Check that MODEL_DIR can be written, and list its checkpoints."""
     folder = context.run.model_dir
     context.require_reachable(folder)
-    run_folder.check_writable(folder)
+    check_writable(folder)
     steps = layout.all_steps(folder)
     held = "no checkpoint"
     if steps:
@@ -43,7 +44,7 @@ def start(context: RunContext) -> CheckResult:
         paths = [restore.path] if isinstance(restore.path, str) else restore.path
         for path in paths:
             context.require_reachable(path)
-    found = run_folder.find_start(run.model_dir, restore, bool(save and save.save_dataset))
+    found = find_start(run.model_dir, restore, bool(save and save.save_dataset))
     if found.path is None:
         return ok("from scratch")
     matched = train_script.matched(found, context.trainer)

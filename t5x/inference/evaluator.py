@@ -13,16 +13,15 @@ from absl import logging
 
 from t5x.array_types import Params
 from t5x.inference.predictor import Predictor
-from t5x.input_pipeline import checks, record_counts
+from t5x.input_pipeline import record_counts
 from t5x.input_pipeline.config import DatasetConfig
-from t5x.input_pipeline.corpora import Corpora
 from t5x.partitioning import PjitPartitioner
 
 PREDICTIONS_FILE = "generated_predictions.jsonl"
 
 
 class InferenceEvaluator:
-    """Decodes and scores the tasks of `cfg` that have metrics; raise ValueError if none has."""
+    """Decodes and scores the tasks of `cfg` that have metrics."""
 
     def __init__(
         self,
@@ -35,7 +34,6 @@ class InferenceEvaluator:
     ):
         self.cfg = cfg
         self.predictor = Predictor(model, partitioner, cfg.batch_size, length_buckets)
-        check_metrics(cfg)
         logs: dict[str, Any] = {"log_dir": None, "logger_cls": ()}
         if jax.process_index() == 0:
             logs = {"log_dir": os.path.join(log_dir, "inference_eval")}
@@ -106,32 +104,3 @@ def publish_predictions(folder: str, tasks: Iterable[str], step: int) -> None:
                     found = {"task": task, "step": step, **json.loads(line)}
                     file.write(json.dumps(found, ensure_ascii=False) + "\n")
     tf.io.gfile.rename(f"{path}.tmp", path, overwrite=True)
-
-
-def check_metrics(cfg: DatasetConfig) -> None:
-    """Raise ValueError if seqio's evaluator would have nothing to measure."""
-    if not any(task.metric_objs for task in cfg.tasks_with_split):
-        raise ValueError(
-            f"{cfg.mixture_or_task_name} has no metric_fns, so decoding it would measure nothing; "
-            "name another MIXTURE_OR_TASK_NAME, or leave train.infer_eval_dataset_cfg at None."
-        )
-
-
-def check_decoding(model: Any) -> None:
-    """Run the optional `check` of the model's `decode_fn`; see `decoding.DecodeFn`."""
-    getattr(getattr(model, "decode_fn", None), "check", lambda: None)()
-
-
-def check_inference(
-    cfg: DatasetConfig,
-    model: Any,
-    verify_fn: Callable[..., None] | None = checks.verify_matching_vocabs,
-) -> None:
-    """Raise ValueError if the data cannot be read or does not fit the model.
-
-    `verify_fn` takes both and raises if the vocabularies do not fit; None skips that check.
-    """
-    if verify_fn is not None:
-        verify_fn(cfg, model)
-    Corpora(cfg).check()
-    check_decoding(model)

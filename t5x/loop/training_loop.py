@@ -8,7 +8,6 @@ also during an evaluation.
 import collections
 import contextlib
 import dataclasses
-import math
 import os
 import sys
 import time
@@ -21,17 +20,16 @@ import tensorflow as tf
 from clu import metric_writers
 from jax.experimental import multihost_utils
 
-from t5x import metrics
+from t5x import bad_steps, metrics
 from t5x.actions import mode_name, recall
 from t5x.array_types import HostBatch
 from t5x.checkpointing.config import SaveCheckpointConfig
 from t5x.checkpointing.layout import latest_checkpoint
 from t5x.checkpointing.lease import Lease
 from t5x.checkpointing.restore import restore
-from t5x.checkpoints import REMEDY, Checkpointer, NonFiniteStateError, reason_of
-from t5x.inference.encoder_filling import EncoderFilling
+from t5x.checkpoints import Checkpointer, NonFiniteStateError, reason_of
 from t5x.inference.evaluator import InferenceEvaluator, publish_predictions
-from t5x.inference.mask_filling import MaskFilling, filling_of
+from t5x.inference.filling import Filling
 from t5x.input_pipeline.record_counts import data_metrics, sum_over_hosts
 from t5x.input_pipeline.stream import TrainStream
 from t5x.loop import triggers
@@ -43,15 +41,11 @@ from t5x.monitoring.throughput import StallDetector
 from t5x.multihost.broadcast import broadcast_from_first, raise_together
 from t5x.multihost.preemption import Interrupted, Interruption
 from t5x.train_state import from_disk, to_disk
-from t5x.train_step import SKIPPED
 from t5x.trainer import Trainer
 from t5x.watch import Watch
 
 _LINE = 150  # characters of metrics on a line of the log
 _LAST_WAIT_SECONDS = 15.0  # for data that is being read, of the 30 that a preemption leaves
-
-# After so many skipped steps in a row, or returns to one checkpoint, the run is given up.
-MOST_SKIPPED, MOST_RETURNS = 50, 3
 
 
 @dataclasses.dataclass(eq=False)
@@ -76,17 +70,17 @@ class TrainingRun:
         self._writers = MetricWriters(self.watch.writers, self.model_dir)
         self._stalls = StallDetector()
         self._infilled = int(self.trainer.state.step)
-        self._infill: MaskFilling | EncoderFilling | None = None
+        self._infill: Filling | None = None
         if sentences := self.watch.infill_sentences:
             given = (self.trainer.model, self.trainer.partitioner, self.stream.global_batch)
-            self._infill = filling_of(sentences, *given)
+            self._infill = Filling(sentences, *given)
         self._checkpointer: Checkpointer | None = None
         if self.save_cfg:
             self._checkpointer = Checkpointer(self.model_dir, self.save_cfg, self.lease)
         self._saving: int | None = None  # step of the checkpoint being written
         self._interruption = Interruption()
         self.stream.interrupted = self._is_interrupted
-        self._skipped = 0  # steps in a row
+        self._watchman = bad_steps.Watchman()
         # Sums of metrics, and seconds of training and waiting, since the last report.
         self._totals: dict[str, float] = collections.defaultdict(float)
         self._returns: list[str | None] = []  # checkpoints that the run went back to
@@ -99,7 +93,7 @@ class TrainingRun:
         """Run to the end and return the last step.
 
         Raise FloatingPointError if the loss or its gradients are not finite (see
-        `Trainer.bad_steps`), `checkpoints.SaveError` if a checkpoint could not be written.
+        `t5x.bad_steps`), `checkpoints.SaveError` if a checkpoint could not be written.
         """
         step = int(self.trainer.state.step)
         share = flops.peak_share(
@@ -218,7 +212,7 @@ class TrainingRun:
         self._note_save()
         path = broadcast_from_first(lambda: latest_checkpoint(self.model_dir))
         self._returns.append(path)
-        if path is None or self._returns.count(path) > MOST_RETURNS:
+        if path is None or self._returns.count(path) > bad_steps.MOST_RETURNS:
             raise error
         self.progress.note(f"Going back to {path}, with the data that comes next: {error}")
         del self.trainer.state  # frees its memory
@@ -241,7 +235,7 @@ class TrainingRun:
             self._note_save()
         if not hurry:
             with self.progress.busy("finishing the compilation"):
-                self.trainer.finish_compiling()
+                self.trainer.close()
         self.log.close()
         self.stream.close()
         self._writers.close()
@@ -254,6 +248,7 @@ class TrainingRun:
         step = int(self.trainer.state.step)
         with self.progress.busy("compiling the train step"):
             self.trainer.compile(self.stream.global_batch)
+            self.trainer.wait_compiled()
         seconds = self.trainer.compile_seconds
         self.log.write("compile", seconds=round(seconds, 3), step=step)
         self.writer("train").write_scalars(step, {"timing/compilation_seconds": seconds})
@@ -269,7 +264,8 @@ class TrainingRun:
             step, now = reached, time.monotonic()
             if sums is not None:
                 checked += 1
-                self._check_sums(checked, sums)
+                if self._watchman.check(checked, sums):
+                    self.log.write("skipped", step=checked)
                 for name, value in sums.items():
                     totals[name] += float(value)
             seconds, wait = now - before, self.trainer.wait_seconds - waited
@@ -295,25 +291,6 @@ class TrainingRun:
         if (held := flops.peak_bytes()) is not None:
             figures["device/peak_bytes"] = float(held)
         return step, figures
-
-    def _check_sums(self, step: int, sums: Mapping[str, np.ndarray]) -> None:
-        """Raise a FloatingPointError if a step's sums are not finite, or too many were skipped."""
-        loss, norm = float(sums["loss"]), float(sums.get("gradient_norm", 0.0))
-        if not (math.isfinite(loss) and math.isfinite(norm)):
-            raise FloatingPointError(
-                f"The loss at step {step} is {loss} and its gradients' norm {norm}; no checkpoint "
-                f"is written. {REMEDY}"
-            )
-        if not sums.get(SKIPPED):
-            self._skipped = 0
-            return
-        self._skipped += 1
-        self.log.write("skipped", step=step)
-        if self._skipped >= MOST_SKIPPED:
-            raise FloatingPointError(
-                f"The last {self._skipped} steps, to step {step}, were skipped: loss or gradients "
-                f"are not finite, or outliers. {REMEDY}"
-            )
 
     def _handle(self, trigger: triggers.Trigger, figures: dict[str, float] | None) -> bool:
         """Do what is due at a trigger; return True if an action ends the run."""

@@ -19,6 +19,8 @@ triggers at the steps of an uninterrupted one. For the plan above:
 
 import dataclasses
 
+from t5x.checkpointing.config import SaveCheckpointConfig
+
 # Where a user sets each number of a plan.
 GIN_NAMES = {
     "total_steps": "train.total_steps",
@@ -38,6 +40,23 @@ class TrainingPlan:
     # Between log entries; None: at every evaluation, or without any at every checkpoint.
     stats_period: int | None = None
     checkpoint_steps: tuple[int, ...] = ()  # further ones to save at; ignored past `total_steps`
+
+
+def training_plan(
+    total_steps: int,
+    eval_period: int | None,
+    stats_period: int | None,
+    save: SaveCheckpointConfig | None,
+    evaluates: bool,
+) -> TrainingPlan:
+    """Return the plan for the periods of a gin file, where 0 and None mean never."""
+    return TrainingPlan(
+        total_steps,
+        eval_period=(eval_period or None) if evaluates else None,
+        save_period=save.period if save else None,
+        stats_period=stats_period or eval_period or None,
+        checkpoint_steps=tuple((save.checkpoint_steps if save else None) or ()),
+    )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,7 +9,7 @@ import tensorflow as tf
 from common import storage_wait
 from common.storage_wait import answer
 from fakes import damage
-from t5x.loop import model_dir
+from t5x.loop import model_dir, start
 
 
 def test_an_answer_is_returned_and_an_error_raised():
@@ -37,13 +37,13 @@ def test_the_first_look_at_a_folder_is_such_a_wait(tmp_path, monkeypatch):
     monkeypatch.setattr(storage_wait, "REPORT_SECONDS", 0.02)
     monkeypatch.setattr(storage_wait, "GIVE_UP_SECONDS", 0.1)
     hanging = threading.Event()
-    for name, look in (
-        ("_write_probe", model_dir.check_writable),
-        ("_await_probe", model_dir.check_writable),
-        ("_newest", lambda folder: model_dir.find_start(folder, None)),
+    for module, name, look in (
+        (model_dir, "_write_probe", model_dir.check_writable),
+        (model_dir, "_await_probe", model_dir.check_writable),
+        (start, "_newest", lambda folder: start.find_start(folder, None)),
     ):
         with monkeypatch.context() as patched:
-            patched.setattr(model_dir, name, lambda *_: hanging.wait())
+            patched.setattr(module, name, lambda *_: hanging.wait())
             with pytest.raises(RuntimeError, match=f"MODEL_DIR {tmp_path} has not answered for"):
                 look(str(tmp_path))
     hanging.set()

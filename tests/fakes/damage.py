@@ -27,7 +27,7 @@ from t5x import train as train_module
 from t5x.checkpointing import layout
 from t5x.checkpoints import Checkpointer
 from t5x.input_pipeline.stream import TrainStream
-from t5x.loop import model_dir
+from t5x.loop import start as run_start
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import state_specs
 from t5x.trainer import Trainer
@@ -109,14 +109,13 @@ class Starter:
         """Start the run in a folder; return the step, and its arrays with the next batch."""
         trainer = self._trainer
 
-        def read(start: model_dir.Start) -> tuple:
-            stream = train_module.make_stream(start, trainer, self.data, TrainStream, seed=0)
-            train_module.move_stream(stream, start)
+        def read(start: run_start.Start) -> tuple:
+            stream = train_module.stream_at(start, trainer, self.data, TrainStream, seed=0)
             return stream, train_module.starting_state(start, trainer, jax.random.key(0))
 
-        start = model_dir.find_start(str(folder), None)
-        start, (stream, state) = model_dir.first_sound(start, read)
-        model_dir.delete_damaged_after(start)
+        start = run_start.find_start(str(folder), None)
+        start, (stream, state) = run_start.first_sound(start, read)
+        run_start.delete_damaged_after(start)
         Checkpointer(str(folder)).close()
         arrays = [np.asarray(x) for x in jax.tree.leaves((state.params, state.param_states))]
         batch = next(stream)

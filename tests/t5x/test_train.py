@@ -20,6 +20,7 @@ from t5x.checkpointing import layout
 from t5x.checkpointing.config import RestoreCheckpointConfig
 from t5x.checkpointing.restore import restore
 from t5x.input_pipeline.stream import TrainStream
+from t5x.loop.triggers import training_plan
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import state_specs, to_disk
 
@@ -435,11 +436,10 @@ def test_a_checkpoint_of_another_shape_is_refused(undisturbed, tmp_path):
 
 
 def test_a_corpus_is_asked_for_a_text_a_shard_before_the_state_is_made(tmp_path, monkeypatch):
-    def refuse(cfg, num_shards):
-        raise ValueError(f"{cfg.split}: too few texts for {num_shards} shards")
+    def refuse(self, num_shards):
+        raise ValueError(f"{self.split}: too few texts for {num_shards} shards")
 
-    monkeypatch.setattr(train.corpora, "check_shards", refuse)
-    monkeypatch.setattr("t5x.trainer.Trainer.begin_compiling", lambda *_: None)
+    monkeypatch.setattr("t5x.input_pipeline.corpora.Corpora.check_shards", refuse)
     monkeypatch.setattr(train, "starting_state", None)
     for dry_run in (True, False):
         with pytest.raises(ValueError, match=r"train: too few texts for \d shards"):
@@ -454,8 +454,7 @@ def test_a_dry_run_makes_nothing(tmp_path, monkeypatch):
 
 
 def test_a_period_of_0_or_none_is_never():
-    cfgs = {"train_eval": toy.data("validation"), "infer_eval": None}
-    plan = train.training_plan(cfgs, None, 100, 0, None)
+    plan = training_plan(100, 0, None, None, evaluates=True)
     assert (plan.eval_period, plan.save_period, plan.stats_period) == (None, None, None)
 
 

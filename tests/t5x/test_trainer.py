@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from fakes import toy
-from t5x import adafactor
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import state_specs
 from t5x.trainer import Trainer
@@ -57,6 +56,7 @@ def test_eight_devices_with_four_partitions_compute_what_two_devices_do(trained)
     _, given = trained
     many = trainer_over(PjitPartitioner(num_partitions=4))
     many.compile({k: jax.ShapeDtypeStruct(v.shape, v.dtype) for k, v in batch(0).items()})
+    many.wait_compiled()
     again = list(many.training_steps(map(batch, range(9)), until=3))
     for (_, a), (_, b) in zip(again[1:], given[1:], strict=True):
         np.testing.assert_allclose(a["loss"], b["loss"], rtol=1e-4)
@@ -86,19 +86,20 @@ def background_trainer(monkeypatch, result):
 def test_a_step_compiles_in_the_background_once_and_is_waited_for(monkeypatch):
     trainer, lowered = background_trainer(monkeypatch, "a compiled step")
     for _ in range(2):  # again where the first checkpoint is damaged
-        trainer.begin_compiling({})
+        trainer.compile({})
     lowered.go.set()
-    trainer.compile({})
+    trainer.wait_compiled()
     assert (trainer._train_step, lowered.calls) == ("a compiled step", 1)
     assert trainer.compile_seconds > 0
 
 
 def test_what_fails_in_the_background_is_raised_where_it_is_waited_for(monkeypatch):
     trainer, lowered = background_trainer(monkeypatch, RuntimeError("RESOURCE_EXHAUSTED"))
-    trainer.begin_compiling({})
+    trainer.compile({})
     lowered.go.set()
+    trainer.close()
     with pytest.raises(RuntimeError, match="RESOURCE_EXHAUSTED"):
-        trainer.compile({})
+        trainer.wait_compiled()
 
 
 def test_on_a_gpu_nothing_compiles_before_the_state_is_there(monkeypatch):
@@ -107,9 +108,9 @@ def test_on_a_gpu_nothing_compiles_before_the_state_is_there(monkeypatch):
     device = types.SimpleNamespace(platform="gpu")
     mesh = types.SimpleNamespace(devices=np.array([device]))
     monkeypatch.setattr(trainer, "partitioner", types.SimpleNamespace(mesh=mesh))
-    trainer.begin_compiling({})
-    assert lowered.calls == 0
     trainer.compile({})
+    assert lowered.calls == 0
+    trainer.wait_compiled()
     assert (trainer._train_step, lowered.calls) == ("a compiled step", 1)
 
 
@@ -132,14 +133,3 @@ def test_a_batch_that_does_not_fit_names_what_to_set():
     with pytest.raises(ValueError, match=r"batch_size is 16.* multiple of 24"):
         trainer.check_batch(16)
     trainer.check_batch(48)
-
-
-def test_bad_steps_is_one_of_three_and_follows_the_optimizer():
-    settings = {"learning_rate_fn": None, "train_state_axes": None, "rng": None}
-    trainer = lambda model=None, **more: Trainer(model, None, None, **settings, **more)
-    assert trainer().bad_steps == "stop"
-    skips = types.SimpleNamespace(optimizer_def=adafactor.Adafactor(skip_nan_updates=True))
-    assert trainer(skips).bad_steps == "skip"
-    assert trainer(skips, bad_steps="go_back").bad_steps == "go_back"
-    with pytest.raises(ValueError, match="bad_steps is 'pass'"):
-        trainer(bad_steps="pass")

@@ -1,13 +1,8 @@
 """What a user asks to see: refused where it cannot be, due when it should."""
 
-import types
-
 import pytest
 
-from fakes import toy
 from t5x.watch import Watch
-
-MODEL = types.SimpleNamespace(input_vocabulary=toy.VOCABULARY)
 
 
 def steps_filled(watch, stops, evaluations=()):
@@ -53,4 +48,3 @@ def test_losses_of_another_task_are_not_compared():
 
 def test_the_default_is_tensorboard_alone():
     assert Watch().writers == ("tensorboard",)
-    Watch().check(MODEL, toy.LENGTHS)

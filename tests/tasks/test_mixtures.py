@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import seqio
 
-from t5x.inference import evaluator
 from t5x.input_pipeline.config import DatasetConfig
 from t5x.input_pipeline.stream import TrainStream
 from tasks import corpora, mixtures, pairs, vocabularies
@@ -121,7 +120,7 @@ def test_fine_tunes_are_mixed_and_each_is_measured(tmp_path):
     drawn = stream("mix_pairs")
     found = collections.Counter(letter for _ in range(60) for letter in letters(next(drawn)))
     assert found["c"] / (found["c"] + found["d"]) == pytest.approx(0.75, abs=0.04)
-    evaluator.check_metrics(DatasetConfig("mix_pairs", None, "validation", 16, False, 0))
+    preconditions.check_metrics(DatasetConfig("mix_pairs", None, "validation", 16, False, 0))
     measured = seqio.Evaluator(
         "mix_pairs", seqio.EncDecFeatureConverter(pack=False), "validation", seed=0
     )

@@ -32,8 +32,11 @@ class FakeTrainer:
     def compile(self, batch):
         self.events.append("compile")
 
-    def finish_compiling(self):
-        self.finished_compiling = True
+    def wait_compiled(self):
+        assert self.events[-1] == "compile"
+
+    def close(self):
+        self.closed = True
 
     def sums(self, step):
         loss = np.float32(self.losses.get(step, step))
@@ -299,7 +302,7 @@ def test_it_notes_what_happened_when(tmp_path):
 def test_a_run_ends_when_nothing_compiles(tmp_path):
     trainer = FakeTrainer()
     run(tmp_path, TrainingPlan(total_steps=1), trainer=trainer)
-    assert trainer.finished_compiling
+    assert trainer.closed
 
 
 def test_a_run_that_fails_says_so(tmp_path):

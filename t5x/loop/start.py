@@ -1,0 +1,242 @@
+"""Where a run starts: at its newest sound checkpoint, at another run's, or at step 0.
+
+start = find_start("runs/tiny", restore)         # Start("runs/tiny/checkpoint_300", None)
+start, state = first_sound(start, read)          # an older one where `read` finds damage
+delete_damaged_after(start)
+"""
+
+import dataclasses
+import functools
+import json
+import os
+import re
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import jax
+import tensorflow as tf
+from absl import logging
+
+from common.storage_wait import answer
+from t5x.checkpointing import layout
+from t5x.checkpointing.config import RestoreCheckpointConfig, checkpoint_paths
+from t5x.checkpointing.lazy_array import DamagedCheckpoint, parsing
+from t5x.multihost.broadcast import broadcast_from_first
+
+T = TypeVar("T")
+_FIRST_STEP = "first_step.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class Start:
+    """The checkpoint a run starts from."""
+
+    path: str | None  # None to start from scratch
+    config: RestoreCheckpointConfig | None  # of another run's checkpoint; None for the run's own
+    has_position: bool = True  # whether the run's own checkpoints hold a data position
+    passed: tuple[str, ...] = ()  # why newer checkpoints of the run were skipped, a sentence each
+
+    @property
+    def is_own(self) -> bool:
+        """Whether this run saved the checkpoint itself."""
+        return self.path is not None and self.config is None
+
+    @property
+    def own(self) -> tuple[str, int]:
+        """Folder and step of a checkpoint that this run saved, and therefore named, itself."""
+        assert self.path is not None
+        assert self.known_step is not None
+        return os.path.dirname(self.path), self.known_step
+
+    @property
+    def known_step(self) -> int | None:
+        """The step at which training starts, None if the checkpoint's name does not show it."""
+        return layout.step_of(self.path) if self.path else 0
+
+    @property
+    def step(self) -> int:
+        """The step in the checkpoint's name, else 0."""
+        return self.known_step or 0
+
+    @property
+    def foreign_step(self) -> int:
+        """The step of another run's checkpoint, from which training counts on; else 0."""
+        return self.step if self.config else 0
+
+    @property
+    def dataset_folder(self) -> str | None:
+        """The folder of the data position, None to start the corpus over."""
+        wanted = self.config.restore_dataset if self.config else self.has_position
+        return layout.dataset_folder(self.path) if self.path and wanted else None
+
+    def check_data_position(self) -> None:
+        """Raise DamagedCheckpoint, on all hosts, if the data position is not as saved."""
+
+        def damage() -> str | None:
+            try:
+                if self.is_own and self.has_position:
+                    layout.check_position(*self.own)
+                elif self.dataset_folder:
+                    layout.check_checksums(self.dataset_folder)
+            except DamagedCheckpoint as error:
+                return str(error)
+            return None
+
+        if found := broadcast_from_first(damage):
+            raise DamagedCheckpoint(found)
+
+
+def find_start(
+    model_dir: str, restore: RestoreCheckpointConfig | None, has_position: bool = True
+) -> Start:
+    """Return the start of a run: a checkpoint or step 0.
+
+    1. From the newest complete checkpoint in `model_dir`, which is this run's own.
+    2. From the checkpoint that `restore` names.
+    3. From scratch.
+
+    Raise ValueError if `restore` names no checkpoint that exists, or several; DamagedCheckpoint,
+    which names all, if all of the run's own have lost what makes them complete.
+    """
+    own, passed = broadcast_from_first(
+        lambda: answer(f"MODEL_DIR {model_dir}", lambda: _newest(model_dir, None))
+    )
+    if own or passed:
+        return _own_start(model_dir, own, passed, has_position=has_position)
+    if restore is None or not restore.path:
+        return Start(None, None)
+    if restore.mode == "all":
+        raise ValueError(
+            "RestoreCheckpointConfig.mode is 'all', which names many checkpoints, and training "
+            "starts from one; set it to 'specific' or 'latest'."
+        )
+    if restore.dtype not in (None, "float32"):
+        raise ValueError(
+            f"RestoreCheckpointConfig.dtype is {restore.dtype!r}, and training keeps its "
+            "parameters in float32; set it to 'float32', and network.T5Config.dtype to the "
+            "dtype of computations."
+        )
+    named = f"RestoreCheckpointConfig.path {restore.path}"
+    find = lambda: answer(named, lambda: checkpoint_paths(restore))[0]
+    return Start(broadcast_from_first(find), restore)
+
+
+def first_sound(start: Start, read: Callable[[Start], T]) -> tuple[Start, T]:
+    """Return the first start that `read` can read, from `start` to older ones, and its result.
+
+    `read` raises DamagedCheckpoint on all hosts or on none. Raise it if there is no start: it names
+    all checkpoints of the run, or the one of another run.
+    """
+    while True:
+        try:
+            return start, read(start)
+        except DamagedCheckpoint as damage:
+            if not start.is_own:
+                raise
+            folder, damaged = start.own
+            own, older = broadcast_from_first(functools.partial(_newest, folder, damaged))
+            passed = [str(damage), *older]
+            start = _own_start(folder, own, passed, start.passed, start.has_position)
+
+
+def _newest(model_dir: str, before: int | None) -> tuple[str | None, list[str]]:
+    """Return the newest complete checkpoint, or None, and why newer ones are not complete."""
+    complete, damaged = layout.all_steps(model_dir), layout.damaged_steps(model_dir)
+    if before is not None:
+        complete, damaged = ([s for s in steps if s < before] for steps in (complete, damaged))
+    found = complete[-1] if complete else None
+    passed = [layout.step_folder(model_dir, s) for s in damaged if found is None or s > found]
+    reasons = [layout.why_no_checkpoint(path) for path in reversed(passed)]
+    return None if found is None else layout.step_folder(model_dir, found), reasons
+
+
+def _own_start(
+    model_dir: str,
+    own: str | None,
+    passed: Sequence[str],
+    before: tuple[str, ...] = (),
+    has_position: bool = True,
+) -> Start:
+    """Return the start from the checkpoint `own`.
+
+    `passed` say why newer ones are damaged, and `before` is what was said of still newer ones.
+    Raise DamagedCheckpoint, which names all, if there is no checkpoint.
+    """
+    if own:
+        for reason in passed:
+            logging.warning("%s Resuming from %s instead.", reason, own)
+        return Start(own, None, has_position, (*before, *passed))
+    passed = (*before, *passed)
+    if len(passed) == 1:
+        raise DamagedCheckpoint(
+            f"{passed[0]} It is the only one of this run: remove it, and the same command starts "
+            "over."
+        )
+    found = ", and ".join(re.sub(r"; restore (another|an earlier).*|\.$", "", r) for r in passed)
+    raise DamagedCheckpoint(
+        f"All {len(passed)} checkpoints in {model_dir} are damaged: {found}; put one back from a "
+        "copy, or remove them, and the same command starts over."
+    )
+
+
+def delete_damaged_after(start: Start) -> None:
+    """Delete the run's checkpoints after `start`, which were found damaged.
+
+    Call it only when `start` was read completely: then the storage was reachable, so what seemed
+    damage was damage.
+    """
+    if not start.is_own or jax.process_index():
+        return
+    model_dir, intact = start.own
+    for step in layout.all_steps(model_dir):
+        if step > intact:
+            folder = layout.step_folder(model_dir, step)
+            logging.warning("Deleting %s, which is damaged.", folder)
+            layout.remove(folder)
+
+
+def last_step(
+    model_dir: str,
+    total_steps: int,
+    relative_steps: int | None,
+    restore: RestoreCheckpointConfig | None,
+) -> int:
+    """Return the step at which a run ends: `total_steps`, or `relative_steps` after its first.
+
+    Upstream counts `relative_steps` from the newest checkpoint, so a run that is resumed gets
+    longer. Here they count from the checkpoint of `restore`, or from 0; where that was looked for,
+    a run that resumes counts from the one that was found, see `record_first_step`. Raise ValueError
+    if its name does not say its step, or it has to be looked for and does not exist.
+    """
+    if not relative_steps:
+        return total_steps
+    if restore is None or not restore.path:
+        return relative_steps
+    return broadcast_from_first(lambda: _first_step(model_dir, restore)) + relative_steps
+
+
+def record_first_step(model_dir: str, step: int) -> None:
+    """Write the step that a run's `relative_steps` count from; other hosts write nothing.
+
+    The run that it started from may have trained on by the time it resumes, or be gone.
+    """
+    if jax.process_index() == 0:
+        with tf.io.gfile.GFile(os.path.join(model_dir, _FIRST_STEP), "w") as file:
+            file.write(json.dumps({"step": step}))
+
+
+def _first_step(model_dir: str, restore: RestoreCheckpointConfig) -> int:
+    """Return what `record_first_step` wrote for a run that resumes, else the step of `restore`."""
+    path, record = restore.path, os.path.join(model_dir, _FIRST_STEP)
+    if restore.mode != "specific" or not isinstance(path, str) or layout.step_of(path) is None:
+        if layout.latest_step(model_dir) is not None and tf.io.gfile.exists(record):
+            with parsing(record), tf.io.gfile.GFile(record) as file:
+                return int(json.loads(file.read())["step"])
+        path = checkpoint_paths(restore)[0]
+    first = layout.step_of(path)  # of a run that resumes it may be gone
+    if first is None:
+        raise ValueError(
+            f"train.relative_steps is set, but the name of {path} does not say its step; rename it "
+            "to checkpoint_<step>, or set TRAIN_STEPS and leave relative_steps at None."
+        )
+    return first

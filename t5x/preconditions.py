@@ -1,0 +1,110 @@
+"""What must be right before a command uses the devices, checked once and in one place.
+
+    plan = triggers.training_plan(…)
+    check_training(model, partitioner, cfgs, plan, …)      # of t5x.train
+    check_inference(model, partitioner, cfg, output_dir)   # of t5x.eval and t5x.infer
+
+Each raises ValueError with the value, the reason and what to set. Types and limits of single
+numbers are checked before, when gin files are read (`t5x.settings.gin_values`).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from t5x.checkpointing.config import SaveCheckpointConfig
+from t5x.inference import filling
+from t5x.input_pipeline.checks import check_feature_lengths, verify_matching_vocabs
+from t5x.input_pipeline.config import DatasetConfig
+from t5x.input_pipeline.corpora import Corpora
+from t5x.loop import selection_metric, triggers
+from t5x.loop.model_dir import check_writable
+from t5x.monitoring import metric_writers
+from t5x.partitioning import PjitPartitioner
+from t5x.watch import Watch
+
+Verify = Callable[..., None] | None  # (dataset cfg, model), raises if they do not fit
+
+
+def check_training(
+    model: Any,
+    partitioner: PjitPartitioner,
+    cfgs: Mapping[str, DatasetConfig | None],
+    plan: triggers.TrainingPlan,
+    save: SaveCheckpointConfig | None,
+    actions: Mapping[Any, Sequence[Any]] | None,
+    watch: Watch,
+    eval_steps: int,
+    verify_fn: Verify,
+    model_dir: str,
+) -> None:
+    """Check the settings of a training run; `cfgs` are its datasets by gin scope."""
+    triggers.check_periods(plan)
+    for scope, cfg in cfgs.items():
+        if cfg is None:
+            continue
+        has_rows = scope != "infer_eval"  # whose longest example may set the length
+        check_dataset(cfg, model, verify_fn, lengths=has_rows, required=scope == "train")
+        if scope != "train":  # whose batch `Trainer` checks, since it knows its microbatches
+            name = f"{scope}/utils.DatasetConfig.batch_size"
+            partitioner.check_batch(cfg.batch_size, None, name)
+    if cfgs["train_eval"] and eval_steps < 1:
+        raise ValueError(
+            f"train.eval_steps is {eval_steps}; set EVAL_STEPS to at least 1 batch, or "
+            "train.train_eval_dataset_cfg to None."
+        )
+    if cfg := cfgs["infer_eval"]:
+        selection_metric.check_split("infer_eval", cfg)
+        check_metrics(cfg)
+        check_decoding(model)
+    selection_metric.check(cfgs, save, actions)
+    metric_writers.check_names(watch.writers)
+    lengths = cfgs["train"].task_feature_lengths if cfgs["train"] else None
+    filling.check_sentences(watch.infill_sentences, model.input_vocabulary, lengths)
+    check_writable(model_dir)
+
+
+def check_dataset(
+    cfg: DatasetConfig,
+    model: Any,
+    verify_fn: Verify,
+    lengths: bool = True,
+    required: bool = True,
+) -> None:
+    """Check the vocabulary and the first records of a dataset; with `lengths`, that it has them.
+
+    A split that is not `required` may be missing in all of its tasks.
+    """
+    if lengths:
+        check_feature_lengths(cfg)
+    if verify_fn is not None:
+        verify_fn(cfg, model)
+    Corpora(cfg).check(required)
+
+
+def check_inference(
+    model: Any,
+    partitioner: PjitPartitioner,
+    cfg: DatasetConfig,
+    output_dir: str,
+    verify_fn: Verify = verify_matching_vocabs,
+    lengths: bool = True,
+) -> None:
+    """Check the settings of an evaluation of checkpoints, or of inference; see `check_dataset`."""
+    check_dataset(cfg, model, verify_fn, lengths)
+    check_decoding(model)
+    partitioner.check_batch(cfg.batch_size, None, "utils.DatasetConfig.batch_size")
+    check_writable(output_dir)
+
+
+def check_metrics(cfg: DatasetConfig) -> None:
+    """Raise ValueError if seqio's evaluator would have nothing to measure."""
+    if not any(task.metric_objs for task in cfg.tasks_with_split):
+        raise ValueError(
+            f"{cfg.mixture_or_task_name} has no metric_fns, so decoding it would measure nothing; "
+            "name another MIXTURE_OR_TASK_NAME, or leave train.infer_eval_dataset_cfg at None."
+        )
+
+
+def check_decoding(model: Any) -> None:
+    """Run the optional `check` of the model's `decode_fn`; see `decoding.DecodeFn`."""
+    getattr(getattr(model, "decode_fn", None), "check", lambda: None)()
