@@ -425,11 +425,9 @@ def test_the_fields_of_a_line_are_settings(folder, tmp_path):
     with pytest.raises(ValueError, match="include_all_inputs"):
         lines_of(folder, tmp_path / "d", include_all_inputs=True, input_fields_to_include=[])
 
-
-def test_a_line_is_written_by_the_encoder(folder, tmp_path):
     class Upper(json.JSONEncoder):
         def encode(self, value):
             return super().encode(value).upper()
 
-    (line, *_) = lines_of(folder, tmp_path, json_encoder_cls=Upper)
+    (line, *_) = lines_of(folder, tmp_path / "e", json_encoder_cls=Upper)
     assert line["PREDICTION"] == TEXTS[0].upper()

@@ -227,3 +227,37 @@ def test_a_stack_is_cut_over_all_devices_behind_zeros(partitions):
     assert len({s.index[0].start for s in found.addressable_shards}) == 8
     np.testing.assert_array_equal(found[:10], stack)
     assert not found[10:].any()
+
+
+def test_this_process_needs_all_rows_of_its_devices():
+    assert PjitPartitioner(2).host_rows(24) == (0, 24)
+    assert PjitPartitioner(8).host_rows(3) == (0, 3)
+    assert PjitPartitioner(devices=jax.devices()[:1]).host_rows(5) == (0, 5)
+
+
+class SharedRows:
+    """A sharding of a batch over four hosts of two chips. Two hosts share each replica."""
+
+    hosts = (0, 2, 1, 3)  # which of them hold rows 0 to 4 and 4 to 8, two by two
+    this = 0
+
+    def devices_indices_map(self, shape):
+        half = shape[0] // 2
+        chips = [Chip((n, 0, 0), process_index=self.hosts[n // 2]) for n in range(8)]
+        part = lambda chip: chip.coords[0] // 4 * half
+        return {chip: (slice(part(chip), part(chip) + half),) for chip in chips}
+
+    def addressable_devices_indices_map(self, shape):
+        found = self.devices_indices_map(shape)
+        return {chip: index for chip, index in found.items() if chip.process_index == self.this}
+
+
+def test_of_the_hosts_that_share_a_replica_the_first_saves(monkeypatch):
+    partitioner = PjitPartitioner(1)
+    sharding = SharedRows()
+    monkeypatch.setattr(type(partitioner), "batch_sharding", sharding)
+    monkeypatch.setattr(jax, "process_index", lambda: sharding.this)
+    found = []
+    for sharding.this in range(4):
+        found.append((partitioner.host_rows(8), partitioner.is_first_with_rows(8)))
+    assert found == [((0, 4), True), ((4, 8), True), ((0, 4), False), ((4, 8), False)]

@@ -4,8 +4,6 @@ import dataclasses
 import os
 import shutil
 import signal
-import subprocess
-import sys
 
 import jax
 import numpy as np
@@ -14,7 +12,6 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.util.tensor_util import make_ndarray
 
 from fakes import toy
-from fakes.paths import ROOT
 from t5x import checkpoints, optimizers, schedules, train
 from t5x.checkpointing import layout
 from t5x.checkpointing.config import RestoreCheckpointConfig
@@ -346,12 +343,6 @@ def test_a_run_that_ends_with_a_bad_state_is_not_saved_there(tmp_path, monkeypat
     assert "x holds NaN" in capsys.readouterr().err
 
 
-def test_metrics_between_two_reports_are_all_in_the_second(tmp_path):
-    save = {"period": None, "checkpoint_steps": (3, 7)}
-    run(tmp_path, save=save, stats_period=4)
-    assert scalars(tmp_path / "train")["timing/seqs"] == {4: 24.0, 8: 24.0}
-
-
 @pytest.mark.parametrize(
     ("bad_steps", "steps", "taken"), [("skip", [1, 2, 3, 4, 5, 7, 8], 8), ("go_back", None, 10)]
 )
@@ -463,21 +454,3 @@ def test_a_drawn_seed_differs_and_a_given_one_stays():
     drawn = {train.agreed_seed(None) for _ in range(3)}
     assert len(drawn) > 1
     assert all(0 <= seed < 2**31 for seed in drawn)
-
-
-def test_a_module_that_gin_imports_may_use_keras(tmp_path):
-    """In `python t5x/train.py`, by the script's path."""
-    pytest.importorskip("keras")
-    (tmp_path / "own_tasks.py").write_text("import keras\nprint(keras.layers.Dense(3).units)\n")
-    (tmp_path / "own.gin").write_text('import own_tasks\ninclude "gin/ro_t5x_tiny.gin"\n')
-    flags = [f"--gin_file={tmp_path}/own.gin", f"--gin.MODEL_DIR='{tmp_path}/run'", "--dry_run"]
-    done = subprocess.run(
-        [sys.executable, "t5x/train.py", *flags],
-        cwd=ROOT,
-        env={**os.environ, "XLA_FLAGS": "", "PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("3\n")

@@ -1,11 +1,9 @@
 """The stream: the same batches whatever the hosts, and the same after a kill as without."""
 
 import collections
-import dataclasses
 import json
 import shutil
 
-import jax
 import numpy as np
 import pytest
 import seqio
@@ -16,7 +14,6 @@ from fakes.resumable import Corpus
 from t5x.checkpointing.lazy_array import DamagedCheckpoint
 from t5x.input_pipeline import position
 from t5x.input_pipeline.stream import TrainStream, eval_sets, shard_count
-from t5x.partitioning import PjitPartitioner
 
 CONVERTER = seqio.EncDecFeatureConverter
 
@@ -216,45 +213,6 @@ def test_every_host_has_an_equal_number_of_shards(batch, hosts, count):
         assert shard_count(batch, (host * size, host * size + size)) == count
     assert batch % count == 0
     assert count % hosts == 0
-
-
-def test_this_process_needs_all_rows_of_its_devices():
-    assert PjitPartitioner(2).host_rows(24) == (0, 24)
-    assert PjitPartitioner(8).host_rows(3) == (0, 3)
-    assert PjitPartitioner(devices=jax.devices()[:1]).host_rows(5) == (0, 5)
-
-
-@dataclasses.dataclass(frozen=True)
-class Chip:
-    number: int
-    process_index: int
-
-
-class SharedRows:
-    """A sharding of a batch over four hosts of two chips. Two hosts share each replica."""
-
-    hosts = (0, 2, 1, 3)  # which of them hold rows 0 to 4 and 4 to 8, two by two
-    this = 0
-
-    def devices_indices_map(self, shape):
-        half = shape[0] // 2
-        chips = [Chip(2 * i + chip, host) for i, host in enumerate(self.hosts) for chip in (0, 1)]
-        return {c: (slice(c.number // 4 * half, (c.number // 4 + 1) * half),) for c in chips}
-
-    def addressable_devices_indices_map(self, shape):
-        found = self.devices_indices_map(shape)
-        return {chip: index for chip, index in found.items() if chip.process_index == self.this}
-
-
-def test_of_the_hosts_that_share_a_replica_the_first_saves(monkeypatch):
-    partitioner = PjitPartitioner(1)
-    sharding = SharedRows()
-    monkeypatch.setattr(type(partitioner), "batch_sharding", sharding)
-    monkeypatch.setattr(jax, "process_index", lambda: sharding.this)
-    found = []
-    for sharding.this in range(4):
-        found.append((partitioner.host_rows(8), partitioner.is_first_with_rows(8)))
-    assert found == [((0, 4), True), ((4, 8), True), ((0, 4), False), ((4, 8), False)]
 
 
 def test_a_host_that_does_not_save_writes_nothing(tmp_path):

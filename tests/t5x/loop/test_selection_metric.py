@@ -53,47 +53,24 @@ def test_what_is_measured_passes():
     check(f"training_eval/toy_copy/{loss}", ("toy_copy", loss), "TRAIN_EVAL", train_eval=VALIDATION)
 
 
-TYPOS = {
-    "best": (
-        {"metric": "inference_eval/toy_copy/exat"},
-        r"^SaveCheckpointConfig.metric is 'inference_eval/toy_copy/exat', but toy_copy has no "
-        r"metric 'exat' \(the nearest known name is 'exact'\); set it to one of exact, like",
-    ),
-    "stop": (
-        {"stop_by": ("toy_copy", "exat")},
-        r"^trainer.EarlyStoppingAction.metric is \('toy_copy', 'exat'\), but .*'exact'\)",
-    ),
-    "loss": (
-        {"metric": "training_eval/toy_copy/acuracy", "train_eval": VALIDATION},
-        r"no metric 'acuracy' .*'accuracy'\); set it to one of accuracy, cross_ent_loss, .*z_loss",
-    ),
-    "examples of a row": (
-        {"metric": "training_eval/toy_copy/effective_batch_size/encoder"}
-        | {"train_eval": VALIDATION},
-        r"has no metric 'effective_batch_size/encoder'",
-    ),
-    "task": (
-        {"metric": "inference_eval/joy/exact"},
-        r"'joy' is not evaluated; evaluated are toy_copy\.$",
-    ),
-    "task that stops": ({"stop_by": ("joy", "exact")}, r"'joy' is not evaluated; evaluated are"),
-    "task without metrics": (
-        {"metric": "inference_eval/toy_bare/exact"}
-        | {"infer_eval": toy.data("validation", mixture_or_task_name=toy.MIXED)},
-        r"'toy_bare' is not evaluated; evaluated are toy_copy\.$",
-    ),
-    "kind": (
-        {"metric": "training_eval/toy_copy/loss"},
-        r"but train.train_eval_dataset_cfg is None, so it is never measured",
-    ),
-}
+STOP, BEST = "trainer.EarlyStoppingAction.metric", "SaveCheckpointConfig.metric"
+MIXED = toy.data("validation", mixture_or_task_name=toy.MIXED)
+UNMEASURED = [  # the setting, what it is, other datasets, and what is named instead
+    (BEST, "inference_eval/toy_copy/exat", {}, "'exact'"),
+    (STOP, ("toy_copy", "exat"), {}, "'exact'"),
+    (BEST, "training_eval/toy_copy/acuracy", {"train_eval": VALIDATION}, "'accuracy'"),
+    (BEST, "training_eval/toy_copy/effective_batch_size/encoder", {"train_eval": VALIDATION}, ""),
+    (BEST, "inference_eval/joy/exact", {}, "toy_copy"),
+    (STOP, ("joy", "exact"), {}, "toy_copy"),
+    (BEST, "inference_eval/toy_bare/exact", {"infer_eval": MIXED}, "toy_copy"),
+    (BEST, "training_eval/toy_copy/loss", {}, "train.train_eval_dataset_cfg"),
+]
 
 
-@pytest.mark.parametrize("name", TYPOS)
-def test_what_is_never_measured_is_refused_with_what_is(name):
-    settings, said = TYPOS[name]
-    with pytest.raises(ValueError, match=said) as caught:
-        check(**settings)
+@pytest.mark.parametrize(("setting", "value", "cfgs", "instead"), UNMEASURED)
+def test_what_is_never_measured_is_refused_with_what_is(setting, value, cfgs, instead):
+    with pytest.raises(ValueError, match=rf"^{setting} is .*{instead}") as caught:
+        check(**{"metric" if setting == BEST else "stop_by": value}, **cfgs)
     assert "\n" not in str(caught.value)
 
 
@@ -147,19 +124,11 @@ def test_nothing_is_chosen_by_the_test_split(task):
             check(**{"infer_eval": cfg, **choice})
 
 
-def test_a_run_without_a_validation_split_must_hold_one_out(task):
-    name = task(toy.same)
-    said = (
-        rf"^infer_eval/utils.DatasetConfig.split is 'validation', which {name} does not have; hold "
-        r"a split out of 'train': tasks.rows.Rows\(…, held_out={'validation': 0.05}\).$"
-    )
-    with pytest.raises(ValueError, match=said):
-        selection_metric.check_split(
-            "infer_eval", toy.data("validation", mixture_or_task_name=name)
-        )
-    other = toy.data("validation", mixture_or_task_name=task(toy.same, splits=("train", "dev")))
-    with pytest.raises(ValueError, match=r"have; set it to one of \['dev'\], or hold a split out"):
-        selection_metric.check_split("infer_eval", other)
+@pytest.mark.parametrize(("splits", "named"), [(("train",), "held_out"), (("dev",), "'dev'")])
+def test_a_run_without_a_validation_split_must_hold_one_out(task, splits, named):
+    cfg = toy.data("validation", mixture_or_task_name=task(toy.same, splits=splits))
+    with pytest.raises(ValueError, match=rf"infer_eval/utils.DatasetConfig.split .*{named}"):
+        selection_metric.check_split("infer_eval", cfg)
     selection_metric.check_split("infer_eval", VALIDATION)
 
 
