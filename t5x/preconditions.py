@@ -5,7 +5,7 @@
     check_inference(model, partitioner, cfg, output_dir)   # of t5x.eval and t5x.infer
 
 Each raises ValueError with the value, the reason and what to set. Types and limits of single
-numbers are checked before, when gin files are read (`t5x.settings.gin_values`).
+numbers are checked before, when gin files are read (`t5x.settings.limits`).
 """
 
 from collections.abc import Callable, Mapping, Sequence

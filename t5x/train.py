@@ -173,9 +173,7 @@ def train(
         check_rate(trainer, start, total_steps)
     open_stream = lambda start: stream_at(start, trainer, train_dataset_cfg, get_dataset_fn, seed)
     if dry_run:
-        start, (_, found) = first_sound(
-            start, lambda s: (open_stream(s), matched(s, trainer))
-        )
+        start, (_, found) = first_sound(start, lambda s: (open_stream(s), matched(s, trainer)))
         dry_run_table.show_training(
             trainer, cfgs, model_dir,
             start=dry_run_table.start(start.path, found),
