@@ -196,8 +196,8 @@ class Corpora:
             return None
 
         def measure() -> list[int | None]:
-            counted = [s if isinstance(s, CountedSource) else None for s in self.sources.values()]
-            return [source and source.text_bytes(self.split) for source in counted]
+            of = lambda s: s.text_bytes(self.split) if isinstance(s, CountedSource) else None
+            return [of(source) for source in self.sources.values()]
 
         sizes = broadcast_from_first(measure)
         if not (sizes and all(sizes)):

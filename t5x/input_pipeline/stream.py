@@ -51,13 +51,14 @@ def shard_count(batch_size: int, rows: tuple[int, int]) -> int:
 
 def examples_and_rows(
     cfg: DatasetConfig,
-    converter_cls: Callable[..., seqio.FeatureConverter],
+    converter_cls: Any,
     shard: seqio.ShardInfo,
     seed: int | None,
 ) -> tuple[tf.data.Dataset, Rows]:
     """Return the endless examples of a virtual shard, many at a time, and what makes rows of them.
 
-    Rows of T5 and of encoders are made here; of another `converter_cls`, by it.
+    Rows of T5 and of encoders are made here; those of another `converter_cls`, a seqio feature
+    converter or a function that makes one, are made by it.
     """
     dataset = cfg.provider.get_dataset(
         cfg.task_feature_lengths,
