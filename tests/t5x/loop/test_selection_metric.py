@@ -10,6 +10,7 @@ from t5x.checkpointing.config import SaveCheckpointConfig
 from t5x.loop import selection_metric
 from t5x.trainer import EarlyStoppingAction
 from tasks import romanian  # noqa: F401 (they register tasks)
+from tasks.jobs import classification, summarization  # noqa: F401
 from tasks.jobs.diacritics import task as diacritics  # noqa: F401
 
 VALIDATION = toy.data("validation")

@@ -120,10 +120,11 @@ def run(tmp_path, plan, actions=None, infer=False, trainer=None, first=False, wa
         watch=watch or Watch(),
     )
     try:
-        return run.run(evaluate_first=first), trainer.events
+        step = run.run(evaluate_first=first)
+        assert trainer.closed
+        return step, trainer.events
     finally:
         assert stream.closed
-        assert trainer.closed
 
 
 def test_things_happen_when_the_plan_says(tmp_path):
