@@ -42,7 +42,8 @@ def read_gin_files_of(checkout: str) -> None:
 
     path = lambda name: os.path.join(checkout, name)
     has = lambda name: name.startswith("t5x/") and os.path.isfile(path(name))
-    # gin's own order of readers begins with the current directory. gin closes the file.
+    # gin's own order of readers begins with the current directory, and its public functions only
+    # append; gin-config is frozen at 0.5.0. gin closes the file.
     gin.config._FILE_READERS.insert(0, (lambda name: open(path(name)), has))  # noqa: SIM115
     gin.config.register_finalize_hook(make_paths_absolute)
 

@@ -14,7 +14,7 @@ its actions, so that it ends where it would have ended without the interruption.
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from absl import logging
 
@@ -28,7 +28,7 @@ class EarlyStoppingAction:
     """Stops training after `patience` evaluations in a row that did not improve on the best."""
 
     metric: Sequence[str]  # its task and name, ('quality', 'accuracy')
-    mode: str  # 'max' or 'min', which is better
+    mode: Literal["max", "min"]  # which is better
     patience: int = 3  # evaluations to wait for an improvement
     atol: float = 0.0  # an improvement must be greater than this,
     rtol: float = 0.0  # and greater than this share of the best value
@@ -40,8 +40,6 @@ class EarlyStoppingAction:
                 f"{gin_name}.metric is {self.metric!r}; set it to a task and one of its metrics, "
                 "('<task>', '<name>')."
             )
-        if self.mode not in ("max", "min"):
-            raise ValueError(f"{gin_name}.mode is {self.mode!r}; set it to 'max' or 'min'.")
         self._best: float | None = None
         self._since = 0
 

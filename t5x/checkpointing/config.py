@@ -11,7 +11,7 @@ Names, arguments and defaults are T5X's.
 import dataclasses
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from absl import logging
 
@@ -26,7 +26,7 @@ class SaveCheckpointConfig:
 
     # Of the parameters on disk, or 'bfloat16'; None leaves them as they are. The optimizer's state
     # is never rounded.
-    dtype: str | None = "float32"
+    dtype: Literal["float32", "bfloat16"] | None = "float32"
     period: int | None = None  # steps between two checkpoints
     keep: int | None = None  # number of newest checkpoints to keep, None for all
     keep_dataset_checkpoints: int | None = None  # number of newest that keep their data position
@@ -35,21 +35,19 @@ class SaveCheckpointConfig:
     # The next five are not in T5X. `timeout` is the seconds after which a save has failed, None for
     # never; a quarter of them is reported.
     timeout: int | None = 1200
-    when_failed: str = "stop"  # after a failed save; 'go_on' logs it and trains on to the next one
+    # After a failed save; 'go_on' logs it and trains on to the next one.
+    when_failed: Literal["stop", "go_on"] = "stop"
     # Number of best checkpoints to keep, beside the `keep` newest; an evaluation that is among the
     # best by `metric` is saved too.
     keep_best: int | None = None
     metric: str | None = None  # 'inference_eval/<task>/<name>' or 'training_eval/<task>/<name>'
-    mode: str = "max"  # or 'min', what is better of the metric
+    mode: Literal["max", "min"] = "max"  # or 'min', what is better of the metric
     # Of T5X; must keep their defaults here.
     checkpointer_cls: Any = None
     state_transformation_fns: Sequence[Any] = ()
     checkpoint_manager_cls: Any = None
 
     def __post_init__(self):
-        _check_choice(self, "dtype", (None, "float32", "bfloat16"))
-        _check_choice(self, "when_failed", ("stop", "go_on"))
-        _check_choice(self, "mode", ("max", "min"))
         self._check_metric()
         _check_unset(self, "checkpointer_cls", "checkpoint_manager_cls", "state_transformation_fns")
 
@@ -79,13 +77,14 @@ class RestoreCheckpointConfig:
     path: str | Sequence[str] | None
     # 'specific', 'latest', 'best' (by `SaveCheckpointConfig.metric`; not in T5X), or 'all' (one
     # after the other, for evaluation).
-    mode: str = "latest"
+    mode: Literal["specific", "latest", "best", "all"] = "latest"
     # (regex, replacement) pairs. The first regex that matches a name of the model's state dict
     # fully (`target/decoder/…`) gives its name in the checkpoint; None keeps the initial value.
     assignment_map: AssignmentMap | None = None
     strict: bool = True  # refuse a checkpoint that lacks parameters or has superfluous ones
     fallback_to_scratch: bool = False  # parameters that it lacks keep their initial values
-    dtype: str | None = None  # of the parameters in memory, None for the model's own
+    # Of the parameters in memory; None for the model's own.
+    dtype: Literal["float32", "bfloat16", "float16"] | None = None
     restore_dataset: bool = False  # continue at the checkpoint's data position
     # Of T5X; must keep their defaults here.
     is_tensorflow: bool = False
@@ -94,8 +93,6 @@ class RestoreCheckpointConfig:
     checkpoint_manager_cls: Any = None
 
     def __post_init__(self):
-        _check_choice(self, "mode", ("specific", "latest", "best", "all"))
-        _check_choice(self, "dtype", (None, "float32", "bfloat16", "float16"))
         for pattern, _ in self.assignment_map or ():
             try:
                 re.compile(pattern)
@@ -128,7 +125,7 @@ def checkpoint_paths(config: RestoreCheckpointConfig) -> list[str]:
       ValueError: there is none.
     """
     paths = [config.path] if isinstance(config.path, str) else list(config.path or ())
-    paths = [path.rstrip("/").removesuffix("/checkpoint") for path in paths]
+    paths = [path.rstrip("/").removesuffix("/checkpoint") for path in paths if path]
     if config.mode == "specific":
         found = [path for path in paths if layout.kind(path)]
     elif config.mode == "best":
@@ -168,15 +165,6 @@ def _why_none(mode: str, path: str) -> str:
         f"RestoreCheckpointConfig.path {path} has no folder checkpoint_<step> that is complete, "
         f"so mode {mode!r} finds nothing."
     )
-
-
-def _check_choice(config: Any, name: str, allowed: Sequence[Any]) -> None:
-    value = getattr(config, name)
-    if value not in allowed:
-        raise ValueError(
-            f"{type(config).__name__}.{name} is {value!r}; set it to one of "
-            f"{', '.join(map(repr, allowed))}."
-        )
 
 
 def _check_unset(config: Any, *names: str) -> None:

@@ -108,7 +108,6 @@ LIMITS: dict[str, dict[str, Limits]] = {
         ("period", "keep", "keep_dataset_checkpoints", "timeout", "keep_best"), COUNT
     )
     | {"checkpoint_steps": COUNT_OR_NONE},
-    "RestoreCheckpointConfig": {"path": NOT_EMPTY},
     "T5Config": dict.fromkeys(("vocab_size", "emb_dim", "num_heads", "head_dim", "mlp_dim"), COUNT)
     | {"num_encoder_layers": COUNT, "num_decoder_layers": COUNT, "dropout_rate": SHARE},
     "BertConfig": _ENCODER | {"type_vocab_size": COUNT, "position_offset": NOT_NEGATIVE},
@@ -182,7 +181,9 @@ def check(name: str, value: Any, function: Any, parameter: str) -> None:
     but = f"{name} is {value!r}, but " + ("" if name.endswith(setting) else f"{setting} ")
     if not fits(value, known.annotation):
         hint = f"; write {value!r}() for what it returns" if _is_uncalled(value) else ""
-        raise UserError(f"{but}must be of type {described(known.annotation)}{hint}.")
+        words = described(known.annotation)
+        kind = "" if "'" in words else "of type "
+        raise UserError(f"{but}must be {kind}{words}{hint}.")
     limits = LIMITS.get(owner, {}).get(parameter)
     if limits and not all(map(limits.allow, _numbers(value))):
         raise UserError(f"{but}must {_phrase(value, limits)}.")
@@ -236,6 +237,8 @@ def described(hint: Any) -> str:
         return " or ".join(map(described, arguments))
     if hint in (None, type(None)):
         return "None"
+    if origin is typing.Literal:
+        return " or ".join(map(repr, arguments))
     if origin is collections.abc.Callable:
         return "function"
     if origin is None or not arguments:

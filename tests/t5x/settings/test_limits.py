@@ -26,7 +26,6 @@ from t5x.settings import limits
 from t5x.train import train
 
 OWNERS = (train, evaluate, infer, precompile, DatasetConfig, SaveCheckpointConfig)
-OWNERS += (RestoreCheckpointConfig,)
 OWNERS += (network.T5Config, models.EncoderDecoderModel, PjitPartitioner, trainer.Trainer)
 OWNERS += (models.EncoderDecoderModel.predict_batch_with_aux, decoding.beam_search)
 OWNERS += (decoding.temperature_sample, standard_logical_axis_rules, watch.Watch)
@@ -48,7 +47,7 @@ def test_every_limit_is_of_an_existing_parameter():
 
 
 def test_defaults_are_valid():
-    for owner in OWNERS:
+    for owner in (*OWNERS, RestoreCheckpointConfig):
         for name, parameter in inspect.signature(owner).parameters.items():
             if parameter.default is not parameter.empty and not callable(parameter.default):
                 limits.check(name, parameter.default, owner, name)
@@ -135,6 +134,7 @@ WRONG = [
     ("X", float("nan"), network.T5Config, "dropout_rate", "at least 0 and below 1"),
     ("X", 0, optimizers.muon, "matrix_rate", "above 0"),
     ("MODEL_DIR", "", train, "model_dir", "empty"),
+    ("X", "most", SaveCheckpointConfig, "mode", "be 'max' or 'min'"),
     ("EXPECTED_LOSS", {0: -1.0}, watch.Watch, "expected_loss", "numbers at least 0"),
     ("X", [3, -1], SaveCheckpointConfig, "checkpoint_steps", "numbers at least 0"),
 ]
