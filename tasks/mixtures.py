@@ -13,8 +13,8 @@ from collections.abc import Mapping
 import seqio
 import tensorflow as tf
 
+from tasks import purpose
 from tasks.cache import cached
-from tasks.corpus import reading
 
 
 class BoundedTask(cached.Task):
@@ -31,18 +31,18 @@ class BoundedTask(cached.Task):
         trained = num_epochs is None
         if split == "train" and trained:
             num_epochs = self._epochs
-        with reading.of(trained=trained):
+        with purpose.of(trained=trained):
             return super().get_dataset(
                 sequence_length, split, *args, num_epochs=num_epochs, **kwargs
             )
 
 
 class RatedMixture(seqio.Mixture):
-    """A mixture whose tasks know their rates; see `reading.Reading`."""
+    """A mixture whose tasks know their rates; see `purpose.Purpose`."""
 
     def get_task_dataset(self, task: seqio.Task, *args, **kwargs) -> tf.data.Dataset:
         """Return seqio.Mixture's dataset of one task."""
-        with reading.of(rate=self.get_rate(task) / self.total_rate):
+        with purpose.of(rate=self.get_rate(task) / self.total_rate):
             return super().get_task_dataset(task, *args, **kwargs)
 
 

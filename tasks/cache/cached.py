@@ -28,7 +28,7 @@ import tensorflow as tf
 
 import gin
 from common import arguments
-from tasks.corpus import reading
+from tasks import purpose
 from tasks.corpus.source import RECORDS
 
 
@@ -50,7 +50,7 @@ class Task(seqio.Task):
     needs_autograph = False
 
     def for_evaluation(self) -> "Task":
-        """Return this task for examples that are not trained on; see `reading.Reading`."""
+        """Return this task for examples that are not trained on; see `purpose.Purpose`."""
         found = copy.copy(self)
         found.evaluates = True
         return found
@@ -75,8 +75,8 @@ class Task(seqio.Task):
         shard = kwargs.get("shard_info")
         is_shuffled = kwargs.get("shuffle", not args) and not kwargs.get("use_cached", False)
         order = getattr(self.source, "order", None)
-        trained = not self.evaluates and (epochs is None or reading.current().trained)
-        with reading.of(split=split, shards=shard.num_shards if shard else 1, trained=trained):
+        trained = not self.evaluates and (epochs is None or purpose.current().trained)
+        with purpose.of(split=split, shards=shard.num_shards if shard else 1, trained=trained):
             if epochs == 1 or seed is None or not is_shuffled or not order:
                 return make(**kwargs)
             if order(split) != RECORDS:

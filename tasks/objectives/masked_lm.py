@@ -28,8 +28,8 @@ import seqio
 import tensorflow as tf
 
 import gin
-from tasks import vocabularies
-from tasks.corpus import reading, tf_callbacks
+from tasks import purpose, vocabularies
+from tasks.corpus import tf_callbacks
 from tasks.objectives import sequences
 from tasks.objectives.base import Lengths, Objective
 from tasks.objectives.masking import BERT_MASKING, Masking, PieceFacts, facts_of
@@ -214,7 +214,7 @@ class MaskedLM(Objective):
 
     def _with_density(self, batches: tf.data.Dataset, task: str) -> tf.data.Dataset:
         """Add the density of each batch, by the tokens of the earlier ones."""
-        now, start = reading.current(), self.masking.density
+        now, start = purpose.current(), self.masking.density
         if self.schedule is None or not now.trained:
             constant = start if self.schedule is None else self.schedule.final
             known = lambda x: x | {"density": tf.constant(constant, tf.float64)}

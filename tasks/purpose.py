@@ -1,8 +1,8 @@
 """What a dataset that is being made is for, which preprocessors are not given.
 
-with reading.of(split="train", shards=8, trained=True):
+with purpose.of(split="train", shards=8, trained=True):
     task_dataset = make()
-reading.current()          # within `make`: Reading(split="train", shards=8, trained=True)
+purpose.current()          # within `make`: Purpose(split="train", shards=8, trained=True)
 """
 
 import contextlib
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 
-class Reading(NamedTuple):
+class Purpose(NamedTuple):
     """A dataset of one of `shards` shares of a split, and whether it is `trained` on.
 
     `rate` is the share of the run's examples that come from its task, below 1 in a mixture.
@@ -23,18 +23,18 @@ class Reading(NamedTuple):
     rate: float = 1.0
 
 
-_DEFAULT = Reading()
-_current: contextvars.ContextVar[Reading] = contextvars.ContextVar("reading", default=_DEFAULT)
+_DEFAULT = Purpose()
+_current: contextvars.ContextVar[Purpose] = contextvars.ContextVar("purpose", default=_DEFAULT)
 
 
-def current() -> Reading:
+def current() -> Purpose:
     """Return what the dataset that is being made is for."""
     return _current.get()
 
 
 @contextlib.contextmanager
 def of(**known: Any) -> Iterator[None]:
-    """Within the block, let `current` have these fields of `Reading`."""
+    """Within the block, let `current` have these fields of `Purpose`."""
     token = _current.set(_current.get()._replace(**known))
     try:
         yield
