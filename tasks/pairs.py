@@ -14,9 +14,9 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
-from tasks import corpora, vocabularies
+from tasks import corpora, purpose, vocabularies
 from tasks.cache import cached
-from tasks.corpus import tf_callbacks
+from tasks.corpus import slices, tf_callbacks
 from tasks.corpus.counts import MADE, NOTES, RecordCounter
 from tasks.corpus.documents import Columns
 from tasks.corpus.source import CorpusSource
@@ -108,7 +108,7 @@ def truncate(
     held = f"the label {longest!r}" if longest else "a token"
     _check_length("inputs", most, size("inputs", prefix) + 2, f"the prefix {prefix!r}, a token")
     _check_length("targets", most, max(size("targets", longest), 1) + 1, held)
-    split = counter.split  # of this dataset: the counter's changes with every dataset made
+    split = slices.full(purpose.current().split)
 
     def count(*are_cut):
         names = [MADE, *(note for note, is_cut in zip(NOTES, are_cut, strict=True) if is_cut)]

@@ -62,12 +62,10 @@ class Task(seqio.Task):
         return super().cache_dir
 
     def get_dataset(self, sequence_length=None, split="train", *args, **kwargs):
-        """Return seqio.Task's dataset; its preprocessors count for the split.
+        """Return seqio.Task's dataset, whose preprocessors know its `purpose`.
 
         A source that can repeat itself exactly does so, instead of its dataset being repeated.
         """
-        if counter := getattr(self.source, "counter", None):
-            counter.split = split
         make = functools.partial(super().get_dataset, sequence_length, split, *args)
         if not self.needs_autograph:
             make = tf.autograph.experimental.do_not_convert(make)

@@ -2,7 +2,7 @@
 
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 from absl import logging
@@ -19,7 +19,6 @@ EXTRA_COPIES = "extra_copies"  # of records that an epoch has several times
 CODED = (*SKIPS, *CHANGES, EXTRA_COPIES)
 NOTES = ("cut_inputs", "cut_targets")  # counted per example made
 MADE = "examples"
-MOST_LABELS = 3  # unknown labels to remember
 
 _BITS = {name: 1 << i for i, name in enumerate(CODED)}
 # A record is counted under the names of its code's bits; 0 is a record that is used as it is.
@@ -44,8 +43,6 @@ class RecordCounter:
 
     def __init__(self, corpus: str):
         self.corpus = corpus
-        self.split: str | None = None  # of the dataset that was made last
-        self.labels: list[str] = []  # some labels that no class lists
         self._lock = threading.RLock()
         self._counts: defaultdict[str | None, Counter[str]] = defaultdict(Counter)
         # Of distinct records, by split and by what they are known by: the number of shards, which
@@ -56,21 +53,13 @@ class RecordCounter:
         self._steps_read: defaultdict[tuple[str, int, tuple], int] = defaultdict(int)
         self._epochs: defaultdict[str, dict[tuple[int, int], int]] = defaultdict(dict)
 
-    def add(
-        self, counts: Mapping[str, int], split: str | None = None, labels: Iterable[str] = ()
-    ) -> None:
-        """Add counts by name, and unknown labels, which are not known to be distinct."""
+    def add(self, counts: Mapping[str, int], split: str | None = None) -> None:
+        """Add counts by name, of which is not known whether they are distinct."""
         with self._lock:
             self._counts[split].update(counts)
-            self.labels = list(dict.fromkeys([*self.labels, *labels]))[:MOST_LABELS]
 
     def add_batch(
-        self,
-        split: str,
-        shard: tuple[int, int],
-        batch: tuple[int, ...],
-        codes: np.ndarray,
-        labels: Iterable[str] = (),
+        self, split: str, shard: tuple[int, int], batch: tuple[int, ...], codes: np.ndarray
     ) -> None:
         """Add all records of a batch, known by its place: numbers of a part, then the step in it.
 
@@ -78,32 +67,24 @@ class RecordCounter:
         """
         with self._lock:
             counts = of_codes(codes)
-            self.add(counts, split, labels)
+            self.add(counts, split)
             (index, num_shards), (*part, step) = shard, batch
             place = (split, num_shards, (index, *part))
             if not self._steps_read[place] >> step & 1:
                 self._steps_read[place] |= 1 << step
                 self._distinct[split, num_shards].update(counts)
 
-    def add_numbers(
-        self,
-        split: str,
-        numbers: np.ndarray,
-        total: int,
-        codes: np.ndarray,
-        labels: Iterable[str] = (),
-    ) -> None:
+    def add_numbers(self, split: str, numbers: np.ndarray, total: int, codes: np.ndarray) -> None:
         """Add records that are known by their numbers, int [k], among all `total` of the split."""
         with self._lock:
             read = self._numbers_read.setdefault((split, total), np.zeros(total, bool))
-            self.add(of_codes(codes), split, labels)
+            self.add(of_codes(codes), split)
             self._distinct[split, None].update(of_codes(codes[~read[numbers]]))
             read[numbers] = True
 
     def start_shard(self, split: str, shard: tuple[int, int]) -> None:
         """Note that this process reads a shard (index, number of shards) of a split."""
         with self._lock:
-            self.split = split
             # A stream that resumes may have made other shards before it knew their number.
             of_split = {s: n for s, n in self._epochs[split].items() if s[1] == shard[1]}
             self._epochs[split] = of_split

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tasks.corpus.counts import EXTRA_COPIES, MOST_LABELS, code
+from tasks.corpus.counts import EXTRA_COPIES, code
 from tasks.corpus.formats import MALFORMED, NOT_UTF8, UNREADABLE
 
 _CONTAINERS = (list, dict, bytes)
@@ -244,7 +244,7 @@ class Screened(NamedTuple):
     """What becomes of some records, in their order, each copy after its record.
 
     `texts`: in UTF-8, None where the record is skipped. `codes`: int32 [k], how each is counted;
-    see `counts.code`. `labels`: some of the values that are skipped as unknown labels.
+    see `counts.code`. `labels`: the values that are skipped as unknown labels, each once.
     """
 
     texts: list[bytes | None]
@@ -273,7 +273,7 @@ def screen(records: Iterable, column: Column, max_chars: int) -> Screened:
         if reason := _fault(text, longest) or _filtered(record, text, column):
             texts.append(None)
             codes.append(code(f"skipped_{reason}"))
-            if isinstance(text, UnknownLabel) and len(labels) < MOST_LABELS:
+            if isinstance(text, UnknownLabel):
                 labels[text.label] = None
             continue
         how = code("kept_with_numbers") if column.has_numbers(record) else 0

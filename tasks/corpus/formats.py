@@ -114,10 +114,10 @@ class PartLayout:
             found = iter([self._lines(file, *self._bounds(file, part))])
             beginning = lambda: self._beginning(file)
         else:
-            found, beginning = in_batches(self._stream(file)), None
+            found, beginning = _in_batches(self._stream(file)), None
         if part:
             return found
-        return check_columns(self.fields if required is None else required, found, file, beginning)
+        return _check_columns(self.fields if required is None else required, found, file, beginning)
 
     def _lines(self, file: CorpusFile, start: int, stop: int) -> list:
         parse = _parse_json if file.kind == "jsonl" else _parse_line
@@ -209,7 +209,7 @@ def _end_of_item(text: str, start: int) -> int:
     raise json.JSONDecodeError("the array does not end", text, start)
 
 
-def in_batches(records: Iterator) -> Iterator[list]:
+def _in_batches(records: Iterator) -> Iterator[list]:
     """Yield lists of BATCH_RECORDS records, the last one shorter."""
     while batch := list(itertools.islice(records, BATCH_RECORDS)):
         yield batch
@@ -324,7 +324,7 @@ def _missing_column(column: str, names: Iterable[Any], file: CorpusFile) -> Valu
     )
 
 
-def check_columns(
+def _check_columns(
     required: Sequence[str],
     batches: Iterator[list],
     file: CorpusFile,

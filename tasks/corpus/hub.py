@@ -1,45 +1,36 @@
 """Corpora on the Hugging Face hub: the files of each split, at a fixed revision.
 
-    repository = load_repository("dumitrescustefan/rlm", config=None, revision=None)
-    repository.splits["train"]  # [CorpusFile("hf://datasets/dumitrescustefan/rlm@<commit>/...")]
+    splits = find_splits("dumitrescustefan/rlm", config=None, revision=None)
+    splits["train"]  # [CorpusFile("hf://datasets/dumitrescustefan/rlm@<commit>/...")]
 
 `datasets` reads the repository's card and layout, as `load_dataset(..., streaming=True)` does, with
 the same token: HF_TOKEN or the saved login. The commit is part of every address, so all reads are
-of one revision. Formats other than ours (arrow, xml, ...) are streamed by `datasets` itself; then a
-part is one of its shards, read by `read_shard`. For a data set made by a script, which `datasets`
-no longer runs, the hub's own copy in parquet is read.
+of one revision. Of a data set in another format (arrow, xml, …), or made by a script, which
+`datasets` no longer runs, the hub's own copy in parquet is read.
 """
 
+import contextlib
 import dataclasses
 import difflib
 import functools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 
 from tasks.corpus import files, formats
 from tasks.corpus.files import CorpusFile
 
-STREAMED = "datasets"  # the kind of shards that `datasets` reads
-PARQUET = "refs/convert/parquet"  # the branch with the hub's copies of data sets made by scripts
-_PLAIN_BUILDERS = ("json", "parquet", "csv", "text")
-
-
-@dataclasses.dataclass(frozen=True)
-class Repository:
-    """A data set's files by split, and its builder for kinds that only `datasets` reads."""
-
-    splits: Mapping[str, Sequence[CorpusFile]]
-    builder: Any
+PARQUET = "refs/convert/parquet"  # the branch with the hub's copies
 
 
 @functools.lru_cache(maxsize=64)
-def load_repository(corpus: str, config: str | None, revision: str | None) -> Repository:
-    """Request a data set's files from the hub; None means its default and its main branch.
+def find_splits(
+    corpus: str, config: str | None, revision: str | None
+) -> Mapping[str, Sequence[CorpusFile]]:
+    """Request a data set's files by split; None means its default and its main branch.
 
     Raises:
-      ValueError: it does not exist, is private or gated without a valid token, or has no such
-        configuration.
+      ValueError: it does not exist, is private or gated without a valid token, has no such
+        configuration, or is in another format and has no copy.
       ConnectionError: the hub cannot be reached; a retry may succeed.
     """
     import datasets
@@ -49,45 +40,46 @@ def load_repository(corpus: str, config: str | None, revision: str | None) -> Re
     except RuntimeError as error:
         if "scripts are no longer supported" not in str(error):
             raise
-        builder = _parquet_copy(corpus, config)
+        why = "made by a script, which the datasets library no longer runs"
     except Exception as error:
+        if config and revision and "BuilderConfig" in str(error):
+            # A run that reads a copy has pinned its commit, where configurations are folders.
+            with contextlib.suppress(FileNotFoundError):
+                return _copy_in_parquet(corpus, config, revision, why="")
         raise _explain(error, corpus, config) from error
-    data_files = {str(s): list(urls) for s, urls in (builder.config.data_files or {}).items()}
-    found = {split: [formats.recognize(url) for url in urls] for split, urls in data_files.items()}
-    splits = {split: [file for file in some if file] for split, some in found.items()}
-    format_name = type(builder).__module__.rsplit(".", 1)[-1]
-    if format_name not in _PLAIN_BUILDERS or splits != found:
-        splits = {
-            split: _shards(builder, corpus, split, urls) for split, urls in data_files.items()
-        }
-    return Repository(splits, builder)
+    else:
+        urls = {str(s): list(found) for s, found in (builder.config.data_files or {}).items()}
+        splits = {split: [formats.recognize(url) for url in found] for split, found in urls.items()}
+        if not any(None in found for found in splits.values()):
+            return splits  # type: ignore[return-value]  # without None
+        why = "of no format that is read here"
+    why = f"corpus {corpus!r} is {why}"
+    if revision:
+        raise ValueError(f"{why}, and the hub has no copy of revision {revision!r}: leave it out")
+    try:
+        return _copy_in_parquet(corpus, config, PARQUET, why)
+    except FileNotFoundError as error:
+        raise ValueError(
+            f"{why}, and the hub has no copy of it in parquet: give its files by `files`"
+        ) from error
 
 
-def _parquet_copy(corpus: str, config: str | None):
-    """Return the builder of the hub's copy, whose files are <config>/<split>/<number>.parquet."""
+def _copy_in_parquet(
+    corpus: str, config: str | None, revision: str, why: str
+) -> dict[str, list[CorpusFile]]:
+    """Return the files of the hub's copy, which are <config>/<split>/<number>.parquet."""
     import datasets
 
-    script = f"corpus {corpus!r} is made by a script, which the datasets library no longer runs"
-    try:
-        builder = datasets.load_dataset_builder(corpus, data_dir=config, revision=PARQUET)
-    except datasets.exceptions.DatasetNotFoundError as error:
-        raise ValueError(
-            f"{script}, and the hub has no copy of it in parquet: give its files by `files`"
-        ) from error
-    folders = [url.split("/")[-3:-1] for urls in builder.config.data_files.values() for url in urls]
+    builder = datasets.load_dataset_builder(corpus, data_dir=config, revision=revision)
+    urls = {str(s): list(found) for s, found in builder.config.data_files.items()}
+    folders = [url.split("/")[-3:-1] for found in urls.values() for url in found]
     if len(configs := {name for name, _ in folders}) > 1:
-        raise ValueError(f"{script}; of its copy set `config` to one of {sorted(configs)}")
+        raise ValueError(f"{why}; of its copy set `config` to one of {sorted(configs)}")
     if any(split.startswith("partial-") for _, split in folders):
         raise ValueError(
-            f"{script}, and the hub's copy holds only its beginning: give its files by `files`"
+            f"{why}, and the hub's copy holds only its beginning: give its files by `files`"
         )
-    return builder
-
-
-def _shards(builder, corpus: str, split: str, urls: list[str]) -> list[CorpusFile]:
-    n = builder.as_streaming_dataset(split=split).num_shards
-    name = f"{corpus}@{commit_of(urls[0])}" if urls and commit_of(urls[0]) else corpus
-    return [CorpusFile(f"hf://{name}/{split}/{i}-of-{n}", STREAMED) for i in range(n)]
+    return {split: [CorpusFile(url, "parquet") for url in found] for split, found in urls.items()}
 
 
 def with_lengths(listed: Sequence[CorpusFile]) -> list[CorpusFile]:
@@ -118,14 +110,6 @@ def commit_of(url: str) -> str | None:
     """Return the commit in the address of a file on the hub, None elsewhere."""
     found = re.match(r"hf://(?:datasets/)?[^@]+@([0-9a-f]{40})(?:/|$)", url)
     return found[1] if found else None
-
-
-def read_shard(repository: Repository, shard: CorpusFile) -> Iterator[dict]:
-    """Yield the rows of one shard of kind STREAMED."""
-    split, numbers = shard.url.rsplit("/", 2)[1:]
-    index, n = map(int, numbers.split("-of-"))
-    dataset = repository.builder.as_streaming_dataset(split=split)
-    yield from dataset.shard(num_shards=n, index=index)
 
 
 def _explain(error: Exception, corpus: str, config: str | None) -> Exception:

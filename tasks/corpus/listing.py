@@ -57,8 +57,6 @@ class Listing:
 
     def text_bytes(self) -> int | None:
         """Return roughly how many bytes of text the files have, None if it is unknown."""
-        if any(file.kind == hub.STREAMED for file in self.files):
-            return None
         if sum(file.remote and file.length is None for file in self.files) > MOST_PROBES:
             return None
         total = 0.0

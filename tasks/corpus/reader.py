@@ -18,13 +18,14 @@ import dataclasses
 import functools
 import threading
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 from absl import logging
 
 from common.tables import counted
-from tasks.corpus import files, formats, hub
+from tasks.corpus import files, formats
 from tasks.corpus.counts import RecordCounter, of_codes
 from tasks.corpus.documents import Column, Screened, screen
 from tasks.corpus.files import CorpusFile
@@ -46,8 +47,7 @@ class CorpusSplit:
 
     A source makes it; it holds data only, so that readers depend on no source.
 
-    `max_chars`: longer documents are skipped. `repository`: the arguments of
-    `hub.load_repository`, for files that only `datasets` reads.
+    `max_chars`: longer documents are skipped.
     """
 
     corpus: str
@@ -57,7 +57,6 @@ class CorpusSplit:
     column: Column
     max_chars: int
     retry_policy: RetryPolicy
-    repository: tuple[str, str | None, str | None] | None = None
 
     def batches(self, file: CorpusFile, part: int) -> Iterator[list]:
         """Yield the records of one part of `file` in batches.
@@ -67,9 +66,6 @@ class CorpusSplit:
             the beginning of the first file a column of a filter.
         """
         required = self.column.fields if file == self.files[0] else self.column.text_fields
-        if file.kind == hub.STREAMED and self.repository:
-            rows = hub.read_shard(hub.load_repository(*self.repository), file)
-            return formats.check_columns(required, formats.in_batches(rows), file)
         return self.layout.batches(file, part, required)
 
     def screen(self, file: CorpusFile, records: list) -> Screened:
@@ -81,26 +77,32 @@ class CorpusSplit:
         return retry(fn, f"reading {file.url}", self.retry_policy)
 
 
-def first_texts(
-    split: CorpusSplit, n: int, most_files: int | None = None
-) -> tuple[list[bytes], RecordCounter]:
-    """Return the texts of the first files, or the first of them, at least `n`, and their counts.
+class Beginning(NamedTuple):
+    """The texts at the beginning of a split, counts of the records read, and unknown labels."""
+
+    texts: list[bytes]
+    counter: RecordCounter
+    labels: list[str]
+
+
+def read_beginning(split: CorpusSplit, n: int, most_files: int | None = None) -> Beginning:
+    """Return the texts of the first files, or the first of them, at least `n`.
 
     They are read in small parts, so that little is read.
     """
     layout = dataclasses.replace(split.layout, part_bytes=PEEK_BYTES)
     split = dataclasses.replace(split, layout=layout)
-    texts: list[bytes] = []
-    counter = RecordCounter(split.corpus)
+    beginning = Beginning([], RecordCounter(split.corpus), [])
     for file in split.files[:most_files]:
         for part in range(layout.count(file)):
             for batch in split.batches(file, part):
                 found = split.screen(file, batch)
-                counter.add(of_codes(found.codes), labels=found.labels)
-                texts += found.usable
-                if len(texts) >= n:
-                    return texts, counter
-    return texts, counter
+                beginning.counter.add(of_codes(found.codes))
+                beginning.texts.extend(found.usable)
+                beginning.labels.extend(found.labels)
+                if len(beginning.texts) >= n:
+                    return beginning
+    return beginning
 
 
 @dataclasses.dataclass(frozen=True)
@@ -260,7 +262,7 @@ class ShardReader:
             batch = batch[self._share.index :: self._share.num_shards]
         found = self._split.screen(self._split.files[file], batch)
         place = (file, part, step)
-        self._counter.add_batch(self._split.name, self._shard, place, found.codes, found.labels)
+        self._counter.add_batch(self._split.name, self._shard, place, found.codes)
         return self._permute(as_array(found.usable), *position)
 
     def _batch(self, epoch: int, file: int, part: int, step: int) -> list | None:

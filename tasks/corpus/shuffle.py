@@ -27,7 +27,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from tasks.corpus.counts import EXTRA_COPIES, MOST_LABELS, RecordCounter, code
+from tasks.corpus.counts import EXTRA_COPIES, RecordCounter, code
 from tasks.corpus.documents import Screened
 from tasks.corpus.files import CorpusFile
 from tasks.corpus.reader import TEXTS, CorpusSplit, as_array, random_epoch
@@ -97,7 +97,6 @@ class RecordStore:
 
     def __init__(self, split: CorpusSplit):
         self._split = split
-        self.labels: list[str] = []  # some labels that no class lists
         self._lock = threading.Lock()
         self._texts: mmap.mmap | bytes | None = None  # None until the files were read
         self._entries: np.ndarray = np.empty(0, _ENTRY)
@@ -188,7 +187,6 @@ class RecordStore:
         stored = zip(found.texts, is_stored, strict=True)
         texts.write(b"".join(text for text, is_new in stored if text is not None and is_new))
         entries.write(made.tobytes())
-        self.labels = list(dict.fromkeys([*self.labels, *found.labels]))[:MOST_LABELS]
 
 
 def _temporary() -> BinaryIO:
@@ -263,8 +261,7 @@ class PermutedReader:
             self._end_epoch()
             return as_array([])
         texts, codes = self._store.read(numbers)
-        total, labels = len(self._store), self._store.labels
-        self._counter.add_numbers(self._split, numbers, total, codes, labels)
+        self._counter.add_numbers(self._split, numbers, len(self._store), codes)
         self._texts_read += len(texts)
         return as_array(texts)
 

@@ -41,13 +41,14 @@ from tasks.corpus.documents import Column
 from tasks.corpus.files import CorpusFile
 from tasks.corpus.formats import PartLayout
 from tasks.corpus.listing import LIST, Listing, match_files, match_folder
-from tasks.corpus.reader import CorpusSplit, ShardReader, assign, first_texts
+from tasks.corpus.reader import Beginning, CorpusSplit, ShardReader, assign, read_beginning
 from tasks.corpus.retry import RetryPolicy, is_transient, retry
 from tasks.corpus.shuffle import PermutedReader, RecordStore
 from tasks.corpus.slices import SplitPart, Splits
 
 T = TypeVar("T")
 RECORDS, PARTS = "records", "parts"  # what is permuted
+MOST_LABELS = 3  # unknown ones that a message shows
 MIXED = 10_000  # documents of a slice that are shuffled together
 _FOLDER = ("/", ".", "~")
 
@@ -220,10 +221,10 @@ class CorpusSource(seqio.DataSource):
             if split != "train":
                 advice = f": add one, or {self._hold_out(split)}"
             return match_folder(corpus, name, self._split_names.values(), advice)
-        repository = hub.load_repository(corpus, self.config, self._revision)
-        if name not in repository.splits:
-            raise self._no_split(name, repository.splits)
-        return hub.with_lengths(repository.splits[name])
+        splits = hub.find_splits(corpus, self.config, self._revision)
+        if name not in splits:
+            raise self._no_split(name, splits)
+        return hub.with_lengths(splits[name])
 
     def _patterns_of(self, split: str) -> Sequence[str]:
         patterns = (self._patterns or {})[split]
@@ -345,7 +346,6 @@ class CorpusSource(seqio.DataSource):
             self.column,
             self.max_chars,
             retry_policy or self.retry_policy,
-            (self._corpus, self.config, self._revision) if self._corpus else None,
         )
 
     def get_dataset(
@@ -425,18 +425,18 @@ class CorpusSource(seqio.DataSource):
           ValueError: one sentence: the split, column, file or token is missing, the corpus is
             unreachable, or has no usable text at its beginning.
         """
-        texts, counter = self._first_texts(split, n, limit_s, most_files=1)
-        if not texts:
+        found = self._beginning(split, n, limit_s, most_files=1)
+        if not found.texts:
             raise ValueError(
                 f"{self._listing(split).files[0].url} has no usable text in column "
-                f"{self.column.name!r}: of {counted(counter.counts()['read'], 'record')} read, "
-                f"skipped {counter.skipped()}{self._remedy(counter)}"
+                f"{self.column.name!r}: of {counted(found.counter.counts()['read'], 'record')} "
+                f"read, skipped {found.counter.skipped()}{self._remedy(found)}"
             )
-        return [text.decode() for text in texts[:n]]
+        return [text.decode() for text in found.texts[:n]]
 
     def check_shards(self, split: str, num_shards: int, limit_s: float = 30.0) -> None:
         """Raise ValueError if a split has fewer usable texts than shards, which need one each."""
-        found = len(self._first_texts(split, num_shards, limit_s)[0])
+        found = len(self._beginning(split, num_shards, limit_s).texts)
         if found < num_shards:
             raise ValueError(
                 f"split {split!r} of corpus {self.name!r} has {counted(found, 'usable text')}, but "
@@ -444,23 +444,22 @@ class CorpusSource(seqio.DataSource):
                 "number, which makes one shard a process"
             )
 
-    def _first_texts(
+    def _beginning(
         self, split: str, n: int, limit_s: float, most_files: int | None = None
-    ) -> tuple[list[bytes], RecordCounter]:
+    ) -> Beginning:
         policy = RetryPolicy(limit_s=limit_s)
         corpus = self.corpus_split(split, policy)
-        read = lambda: first_texts(corpus, n, most_files)
+        read = lambda: read_beginning(corpus, n, most_files)
         return self._reached("reading the beginning of", read, policy)
 
-    def _remedy(self, counter: RecordCounter) -> str:
+    def _remedy(self, beginning: Beginning) -> str:
         """Return advice about a file without usable text, as the end of a sentence."""
         quoted = lambda labels: ", ".join(map(repr, labels))
-        if counter.labels:
+        counts = beginning.counter.counts()
+        if labels := list(dict.fromkeys(beginning.labels))[:MOST_LABELS]:
             known = quoted(self.column.known_labels)
-            found = f"found {quoted(counter.labels)}; known are {known}"
+            found = f"found {quoted(labels)}; known are {known}"
             return f" ({found}): list them in the task's labels"
-        if counter.counts()["skipped_not_UTF-8"]:
+        if counts["skipped_not_UTF-8"]:
             return ": convert the file to UTF-8, for example with iconv"
-        if not counter.counts()["read"]:
-            return ": give a file that has records, or leave it out"
-        return ""
+        return "" if counts["read"] else ": give a file that has records, or leave it out"

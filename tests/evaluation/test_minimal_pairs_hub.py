@@ -29,7 +29,7 @@ def test_a_hub_that_does_not_answer_is_one_sentence(monkeypatch):
     def fail(*_):
         raise ConnectionError("no route to the hub")
 
-    monkeypatch.setattr(hub, "load_repository", fail)
+    monkeypatch.setattr(hub, "find_splits", fail)
     monkeypatch.setattr(minimal_pairs, "_RETRY_SECONDS", 0)
     with pytest.raises(ValueError, match=r"no route to the hub.*: name a file of pairs"):
         minimal_pairs.read_hub("ron")

@@ -21,13 +21,12 @@ def test_records_known_by_number_are_distinct_once_and_may_have_several_names():
     both = code("kept_with_numbers") | code("kept_with_replaced_characters")
     codes = np.array([0, both, code("skipped_empty"), 0])
     for numbers in ([0, 1, 2, 3], [3, 1, 2, 9]):
-        counter.add_numbers("train", np.array(numbers), 10, codes, ["a"])
+        counter.add_numbers("train", np.array(numbers), 10, codes)
     counts = counter.counts("train")
     assert (counts["read"], counts["skipped_empty"], counts["kept_with_numbers"]) == (8, 2, 2)
     once = counter.counts("train", distinct=True)
     assert (once["read"], once["skipped_empty"]) == (5, 1)
     assert once["kept_with_replaced_characters"] == 1
-    assert counter.labels == ["a"]
 
 
 def test_splits_are_counted_apart_and_together():

@@ -6,18 +6,26 @@ import datasets
 import pytest
 
 from tasks.corpus import hub
+from tasks.corpus.files import CorpusFile
 
-WHERE = "hf://datasets/user/made@0123456789012345678901234567890123456789"
+COMMIT = "0123456789012345678901234567890123456789"
+WHERE = f"hf://datasets/user/made@{COMMIT}"
 
 
-@pytest.fixture
-def copied(monkeypatch):
-    """Gives the copy's files; None for no copy."""
+@pytest.fixture(params=["script", "arrow"])
+def copied(request, monkeypatch):
+    """A function that gives the copy's files; none for no copy."""
 
     def with_files(*names):
         def load(corpus, config=None, revision=None, data_dir=None):
-            if revision != hub.PARQUET:
+            config_of = lambda files: types.SimpleNamespace(data_files=files)
+            builder = lambda files: types.SimpleNamespace(config=config_of(files))
+            if revision not in (hub.PARQUET, COMMIT):
+                if request.param == "arrow":
+                    return builder({"train": [f"{WHERE}/data.arrow"]})
                 raise RuntimeError("Dataset scripts are no longer supported, but found made.py")
+            if config:
+                raise ValueError(f"BuilderConfig '{config}' not found. Available: ['default']")
             if not names:
                 raise datasets.exceptions.DatasetNotFoundError("Revision doesn't exist")
             found = {}
@@ -25,20 +33,18 @@ def copied(monkeypatch):
                 if data_dir is None or name.startswith(f"{data_dir}/"):
                     split = name.split("/")[1].removeprefix("partial-")
                     found.setdefault(split, []).append(f"{WHERE}/{name}")
-            builder = types.SimpleNamespace(config=types.SimpleNamespace(data_files=found))
-            return builder
+            return builder(found)
 
         monkeypatch.setattr(datasets, "load_dataset_builder", load)
-        monkeypatch.setattr(hub, "_shards", lambda builder, corpus, split, urls: urls)
-        hub.load_repository.cache_clear()
+        hub.find_splits.cache_clear()
 
     yield with_files
-    hub.load_repository.cache_clear()
+    hub.find_splits.cache_clear()
 
 
-def test_the_copy_is_read_in_place_of_the_script(copied):
+def test_the_copy_is_read_in_place_of_what_cannot_be_read(copied):
     copied("v1/train/0000.parquet", "v1/train/0001.parquet", "v1/validation/0000.parquet")
-    found = hub.load_repository("user/made", None, None).splits
+    found = hub.find_splits("user/made", None, None)
     assert {split: len(files) for split, files in found.items()} == {"train": 2, "validation": 1}
 
 
@@ -52,14 +58,18 @@ def test_the_copy_is_read_in_place_of_the_script(copied):
 )
 def test_a_copy_that_does_not_do_is_refused_in_a_sentence(copied, files, said):
     copied(*files)
-    with pytest.raises(ValueError, match=f"'user/made' is made by a script.*{said}"):
-        hub.load_repository("user/made", None, None)
+    with pytest.raises(ValueError, match=f"corpus 'user/made' is .*{said}"):
+        hub.find_splits("user/made", None, None)
+    with pytest.raises(ValueError, match="no copy of revision 'v2': leave it out"):
+        hub.find_splits("user/made", None, "v2")
 
 
-def test_one_of_several_configurations_is_taken(copied):
+@pytest.mark.parametrize("revision", [None, COMMIT])  # a run that resumes pins the copy's commit
+def test_one_of_several_configurations_is_taken(copied, revision):
     copied("a/train/0000.parquet", "b/train/0000.parquet")
-    (url,) = hub.load_repository("user/made", "b", None).splits["train"]
-    assert url == f"{WHERE}/b/train/0000.parquet"
+    (file,) = hub.find_splits("user/made", "b", revision)["train"]
+    assert file == CorpusFile(f"{WHERE}/b/train/0000.parquet", "parquet")
+    assert hub.commit_of(file.url) == COMMIT
 
 
 def test_a_gated_data_set_is_named_with_its_page(monkeypatch):
@@ -69,7 +79,7 @@ def test_a_gated_data_set_is_named_with_its_page(monkeypatch):
     monkeypatch.setattr(datasets, "load_dataset_builder", load)
     monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
     monkeypatch.setattr("huggingface_hub.constants.is_offline_mode", lambda: False)
-    hub.load_repository.cache_clear()
+    hub.find_splits.cache_clear()
     with pytest.raises(ValueError, match=r"gated.*huggingface.co/datasets/user/c .*HF_TOKEN"):
-        hub.load_repository("user/c", "ron_Latin", None)
-    hub.load_repository.cache_clear()
+        hub.find_splits("user/c", "ron_Latin", None)
+    hub.find_splits.cache_clear()
