@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from gin.config_parser import ImportStatement
+from gin.config_parser import BindingStatement, ImportStatement
 
 import gin
 from common import gin_reader
@@ -43,6 +43,11 @@ class Binding:
     parameter: str
     value: Any  # with `gin_reader.Reference` and `gin_reader.Macro` in it
     imports: Imports
+
+    @classmethod
+    def of(cls, found: BindingStatement, imports: Imports) -> "Binding":
+        """Return the binding of a statement of a file with these imports."""
+        return cls(found.scope, found.selector, found.arg_name, found.value, imports)
 
     @property
     def name(self) -> str:
@@ -148,7 +153,7 @@ def current() -> "Configuration":
         if isinstance(statement, ImportStatement):
             found.imports[statement.bound_name()] = statement
         else:
-            found.bindings.append(Binding(*statement[:4], found.imports))
+            found.bindings.append(Binding.of(statement, found.imports))
     return found
 
 

@@ -87,7 +87,7 @@ class Reader:
                     case BlockDeclaration():
                         self._resolve(statement.selector, imports)
                     case BindingStatement():
-                        binding = Binding(*statement[:4], imports)
+                        binding = Binding.of(statement, imports)
                         bindings += [binding] if self._is_read(binding) else []
             except Mistake as error:
                 raise UserError(f"{place}: {error}.") from error
