@@ -249,8 +249,9 @@ class Slice:
             found.append(Report(worker, state, step, text))
         return found
 
-    def common_head(self, answers: list[Done[str]]) -> str:
-        """Return the commit that all workers report; raise Failed if they differ."""
+    def common_head(self, answers: list[Done[str]], failure: str) -> str:
+        """Return the commit that all workers report; raise Failed if one fails or they differ."""
+        need_all(answers, failure)
         heads: dict[str, list[int]] = {}
         for worker, done in enumerate(answers):
             lines = re.findall(r"^head ([0-9a-f]{7,40})$", done.stdout, re.MULTILINE)
@@ -331,8 +332,7 @@ def setup(tpu: Slice) -> None:
     script = (ROOT / "launch/tpu_worker_setup.sh").read_text()
     words = ["setup", tpu.folder, tpu.repository, branch, "token" if token else ""]
     answers = tpu.on_workers(f"bash -c {shlex.join([script, *words])}")
-    need_all(answers, "the set-up has failed")
-    head = tpu.common_head(answers)
+    head = tpu.common_head(answers, "the set-up has failed")
     if token:  # in a file, because every list of processes shows the arguments of commands
         with tempfile.NamedTemporaryFile("w") as file:  # which no other user can read
             print(token, file=file, flush=True)
@@ -350,8 +350,7 @@ def run(tpu: Slice, script: str, flags: list[str]) -> None:
     tpu.look_ready()
     check_run(tpu, script, flags)
     answers = tpu.on_workers(tpu.worker_line("check"))
-    need_all(answers, "nothing was started: a run cannot start")
-    head = tpu.common_head(answers)
+    head = tpu.common_head(answers, "nothing was started: a run cannot start")
     names = [*PASSED, *tpu.settings.get("TPU_PASS", "").split()]
     variables = {name: tpu.settings[name] for name in names if tpu.settings.get(name)}
     answers = tpu.on_workers(tpu.worker_line("start", script, *flags, **variables))
@@ -526,7 +525,7 @@ class Supervision:
         """Wait, then start the run again; return whether the user has stopped it meanwhile."""
         tpu, limit = self.tpu, int(self.tpu.numbers["TPU_RESTARTS"])
         if self.tries >= limit:
-            vain = f"{tpu.name} was restarted {limit} times without a new step"
+            vain = f"{tpu.name} made no new step in {limit} restarts (TPU_RESTARTS)"
             raise Failed(f"{vain}; the last time: {reason}.")
         self.tries += 1
         seconds = backoff(self.tries, tpu.numbers["TPU_BACKOFF_SECONDS"])
@@ -543,7 +542,7 @@ class Supervision:
         """Start the run, on a new slice if there is none, or with `remake`."""
         tpu = self.tpu
         if tpu.state in GONE or (remake and tpu.state == "READY"):
-            say_when(f"Creating {tpu.name} again ({self.kind}).")
+            say_when(f"{tpu}; it is created again as it was.")
             # A request that still waits keeps its place in the queue.
             if tpu.state != "MISSING" or tpu.queue_state() in ("SUSPENDED", "SUSPENDING", "FAILED"):
                 delete(tpu, yes=True)

@@ -208,14 +208,6 @@ def test_t5x_dir_puts_upstream_before_the_repository(upstream):
     ]
 
 
-def test_a_checkout_never_sees_another(upstream, tmp_path):
-    shutil.copytree(upstream["T5X_DIR"], tmp_path / "other")
-    for checkout in (tmp_path / "checkout", tmp_path / "other", tmp_path / "checkout"):
-        process = bash(upstream["RECIPE"], env=upstream | {"T5X_DIR": str(checkout)})
-        seen = json.loads(process.stdout)
-        assert os.path.realpath(seen["t5x"]) == f"{checkout}/t5x/__init__.py"
-
-
 def test_relative_folders_mean_the_same_with_upstream(upstream, tmp_path):
     env = upstream | {"T5X_DIR": "checkout", "MODEL_DIR": "run"}
     process = bash(upstream["RECIPE"], env=env, cwd=tmp_path)
@@ -223,20 +215,11 @@ def test_relative_folders_mean_the_same_with_upstream(upstream, tmp_path):
     assert f'--gin.MODEL_DIR="{tmp_path}/run"' in json.loads(process.stdout)["argv"]
 
 
-@pytest.mark.parametrize(
-    ("start", "expected"),
-    [
-        ("runs/a/checkpoint_3", "{clone}/runs/a/checkpoint_3"),
-        ("/data/checkpoint_3", "/data/checkpoint_3"),
-        ("gs://bucket/checkpoint_3", "gs://bucket/checkpoint_3"),
-        ("", ""),
-    ],
-)
-def test_upstream_gets_the_checkpoint_of_the_repository(start, expected, upstream, tmp_path):
-    process = bash(upstream["RECIPE"], env=upstream | {"START": start}, cwd=tmp_path)
+def test_upstream_gets_the_checkpoint_of_the_repository(upstream, tmp_path):
+    env = upstream | {"START": "runs/a/checkpoint_3"}
+    process = bash(upstream["RECIPE"], env=env, cwd=tmp_path)
     assert process.returncode == 0, process.stderr
-    expected = expected.format(clone=tmp_path / "clone")
-    assert json.loads(process.stdout)["path"] == expected
+    assert json.loads(process.stdout)["path"] == f"{tmp_path}/clone/runs/a/checkpoint_3"
 
 
 def test_a_t5x_dir_without_a_trainer_is_one_sentence(upstream, tmp_path):
