@@ -2,6 +2,12 @@
 
 guesser = SpanGuesser(scorer, encoder)     # of a T5 that fills in spans
 guesser.guess([hidden_text])               # [Guess(log_prob=-7.1, is_written=False)]
+guesser = MaskGuesser(MaskScorer(module, params), vocabulary, "runs/ro_bert")     # of an encoder
+
+A mask hides one piece, so an encoder is given the number of pieces of hidden text. Each hidden span
+is revealed from left to right: its first piece is guessed from masks, the second with the first in
+its place, and so on. The product of these is a probability of the text, given the numbers of
+pieces. The spans of a text are revealed in parallel: all n-th pieces are guessed independently.
 """
 
 from collections.abc import Sequence
@@ -10,8 +16,9 @@ from typing import NamedTuple
 import numpy as np
 
 from evaluation.hidden_text import HiddenText, hide_spans
-from evaluation.scorer import EncodedExample, Scorer
-from evaluation.text_encoder import EOS, TextEncoder
+from evaluation.scorer import EncodedExample, MaskedExample, MaskScorer, Scorer
+from evaluation.text_encoder import EOS, TextEncoder, marks_spaces
+from tasks.tokenizer_vocabulary import TokenizerVocabulary
 
 
 class Guess(NamedTuple):
@@ -131,3 +138,60 @@ class PrefixGuesser(Guesser):
             Guess(float(each.log_probs.sum()), bool(each.is_best.all()))
             for each in self._scorer.score(examples)
         ]
+
+
+class MaskGuesser(Guesser):
+    """A masked language model.
+
+    It gives no probability to a sentence as such: each word is hidden once, a pseudo-likelihood
+    whose pieces do not see those behind them in the same word (Kauf and Ivanova 2023,
+    arXiv:2305.10588).
+    """
+
+    def __init__(self, scorer: MaskScorer, vocabulary: TokenizerVocabulary, owner: str):
+        """Raise ValueError, with the model's name `owner`, if the tokenizer has no mask."""
+        if vocabulary.mask_id is None:
+            raise ValueError(
+                f"{owner} has a tokenizer without a mask token, so no text can be hidden from it: "
+                "name its mask_token in tokenizer_config.json"
+            )
+        self._scorer, self._mask = scorer, vocabulary.mask_id
+        self._first, self._last = (
+            [] if i is None else [i] for i in (vocabulary.cls_id, vocabulary.sep_id)
+        )
+        ids_of = lambda text: vocabulary.encode_texts([text])[0].tolist()
+        self._encoder = TextEncoder(ids_of, (), vocabulary.unk_id, marks_spaces(ids_of))
+
+    def cover(self, words: Sequence[str]) -> list[HiddenText]:
+        """Hide each word once."""
+        return [HiddenText(tuple(words), ((i, i + 1),)) for i in range(len(words))]
+
+    def guess(self, texts: Sequence[HiddenText]) -> list[Guess]:
+        """Return the guesses; the numbers of pieces are given."""
+        rounds = [self.examples(text) for text in texts]
+        scores = iter(self._scorer.score([e for each in rounds for e in each]))
+        found = []
+        for each in rounds:
+            parts = [next(scores) for _ in each]
+            log_prob = sum(float(log_probs.sum()) for log_probs, _ in parts)
+            found.append(Guess(log_prob, all(is_best.all() for _, is_best in parts)))
+        return found
+
+    def examples(self, text: HiddenText) -> list[MaskedExample]:
+        """Return what is guessed of a text, one round after the other."""
+        parts = text.parts()
+        ids, spans = [*self._first], []
+        for part, (_, is_hidden) in zip(
+            self._encoder.encode([part for part, _ in parts]), parts, strict=True
+        ):
+            if is_hidden:
+                spans.append(range(len(ids), len(ids) + len(part)))
+            ids += part
+        ids += self._last
+        found = []
+        for done in range(max(map(len, spans))):
+            masked = {place for span in spans for place in span[done:]}
+            places = [span[done] for span in spans if len(span) > done]
+            seen = [self._mask if i in masked else each for i, each in enumerate(ids)]
+            found.append(MaskedExample(seen, places, [ids[place] for place in places]))
+        return found

@@ -18,9 +18,8 @@ from convert.proof.t5x_logits import module_of
 from convert.run import model_dir, vocabulary
 from convert.sizes import EncoderSizes, Sizes
 from evaluation import text_encoder
-from evaluation.guesser import Guesser, PrefixGuesser, SpanGuesser
-from evaluation.masks import MaskGuesser, MaskScorer
-from evaluation.scorer import Scorer
+from evaluation.guesser import Guesser, MaskGuesser, PrefixGuesser, SpanGuesser
+from evaluation.scorer import MaskScorer, Scorer
 from evaluation.text_encoder import TextEncoder
 from t5x.checkpointing import layout
 from t5x.checkpointing.layer_stacking import stack_layers

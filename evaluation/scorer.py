@@ -1,7 +1,9 @@
-"""Probabilities that a T5 gives to targets, and whether greedy decoding would write them.
+"""Probabilities that a model gives to targets, and whether no other id has more.
 
-    scorer = Scorer(config, params)
+    scorer = Scorer(config, params)                           # of a T5
     scores = scorer.score([EncodedExample(inputs=[7, 99, 1], targets=[99, 8], ends=(1, 98))])
+    scorer = MaskScorer(module, params)                       # of an encoder
+    scores = scorer.score([MaskedExample(ids=[2, 4, 9, 3], places=[1], targets=[8])])
 
 Examples of like lengths are batched, so that few shapes are compiled.
 """
@@ -14,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from t5x.examples.encoder import network as encoder_network
 from t5x.examples.t5 import network
 
 _LOGITS = 1 << 26  # elements of the logits of a batch: 256 MB
@@ -145,3 +148,54 @@ def _compiled(config: network.T5Config) -> Callable:
         return at_targets, best == targets, jax.nn.logsumexp(of_ends, axis=-1), best
 
     return run
+
+
+class MaskedExample(NamedTuple):
+    """Ids with masks, the places that are guessed, and their ids."""
+
+    ids: list[int]
+    places: list[int]
+    targets: list[int]
+
+
+class MaskScorer:
+    """A network of `t5x.examples.encoder` with nested float32 `params`."""
+
+    def __init__(self, module: encoder_network.Bert | encoder_network.ModernBert, params: Any):
+        params = jax.tree.map(jnp.asarray, params)
+        self._max_length, self._vocab_size = module.config.max_length, module.config.vocab_size
+
+        @jax.jit
+        def run(params, ids_BL, segments_BL, places_BP, targets_BP):
+            bound = module.bind({"params": params})
+            encoded_BLD = bound.encode(ids_BL, segments_BL, enable_dropout=False)
+            asked_BPD = jnp.take_along_axis(encoded_BLD, places_BP[..., None], axis=1)
+            log_probs = jax.nn.log_softmax(bound.predict(asked_BPD))
+            found = jnp.take_along_axis(log_probs, targets_BP[..., None], axis=-1)[..., 0]
+            return found, jnp.argmax(log_probs, axis=-1) == targets_BP
+
+        self._run = functools.partial(run, params)
+
+    def score(self, examples: Sequence[MaskedExample]) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Return the logarithms of the targets' probabilities, float32 [P], and bool [P].
+
+        The second says whether no id has more.
+
+        Raises:
+          ValueError: an example is longer than the model.
+        """
+        longest = max((len(each.ids) for each in examples), default=0)
+        if longest > self._max_length:
+            raise ValueError(
+                f"a text has {longest:,} ids, but the model reads at most {self._max_length:,}: "
+                "set --max_chars to less"
+            )
+        rows, sizes = [], []
+        for ids, places, targets in examples:
+            length = min(padded(len(ids)), self._max_length)
+            asked = 1 << (len(places) - 1).bit_length()
+            rows.append((ids, [1] * len(ids), places, targets))
+            sizes.append((length, length, asked, asked))
+        found = in_batches(rows, sizes, self._vocab_size, self._run)
+        counts = [len(each.places) for each in examples]
+        return [(a[:n], b[:n]) for n, (a, b) in zip(counts, found, strict=True)]

@@ -6,9 +6,10 @@ import pytest
 from flax.core import meta
 
 from evaluation import measures
+from evaluation.guesser import MaskGuesser
 from evaluation.hidden_text import HiddenText
-from evaluation.masks import MaskedExample, MaskGuesser, MaskScorer
 from evaluation.minimal_pairs import Pair
+from evaluation.scorer import MaskedExample, MaskScorer
 from fakes import tokenizer_files
 from fakes.encoder_golden import EncoderGolden
 from t5x.examples.encoder import network
