@@ -351,8 +351,8 @@ def run(tpu: Slice, script: str, flags: list[str]) -> None:
     check_run(tpu, script, flags)
     answers = tpu.on_workers(tpu.worker_line("check"))
     head = tpu.common_head(answers, "nothing was started: a run cannot start")
-    names = [*PASSED, *tpu.settings.get("TPU_PASS", "").split()]
-    variables = {name: tpu.settings[name] for name in names if tpu.settings.get(name)}
+    names = {*PASSED, *tpu.settings.get("TPU_PASS", "").split()} - {"HF_TOKEN"}
+    variables = {name: tpu.settings[name] for name in sorted(names) if tpu.settings.get(name)}
     answers = tpu.on_workers(tpu.worker_line("start", script, *flags, **variables))
     need_all(answers, f"{tpu.call('stop')} ends the others: {script} could not be started")
     say(f"{script} is started on {tpu.workers} workers of {tpu.name} at commit {head}.")

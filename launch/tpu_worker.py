@@ -114,8 +114,8 @@ def start(*command: str) -> None:
     how: dict[str, Any] = {"cwd": ROOT, "stdin": subprocess.DEVNULL, "start_new_session": True}
     with OUTPUT.open("wb") as output:
         script = subprocess.Popen(["bash", *command], stdout=output, stderr=output, **how)
-        os.dup2(output.fileno(), 1)  # lets go of the connection
-        os.dup2(output.fileno(), 2)
+        for descriptor in (0, 1, 2):  # let go of the connection
+            os.dup2(output.fileno(), descriptor)
     run["process"] = script.pid
     write(run)
     status = script.wait()

@@ -278,7 +278,9 @@ def test_a_set_up_that_fails_names_the_worker_and_why(pair):
 def test_a_run_starts_everywhere_saves_when_stopped_and_resumes(pod):
     pod.make()
     flags = ["--gin.TRAIN_STEPS=7", "--gin.NAME='a \"b\" $c'"]
-    said = pod.do("run", "ro", ZONE, "launch/like_t5x.sh", *flags)
+    secret = {"HF_TOKEN": "hf_secret", "TPU_PASS": "STEPS HF_TOKEN"}
+    said = pod.do("run", "ro", ZONE, "launch/like_t5x.sh", *flags, **secret)
+    assert "hf_" not in json.dumps(pod.cloud.calls())
     assert "is started on 4 workers of ro at commit " in said
     pod.wait_for_step(3)
     for worker in range(4):
