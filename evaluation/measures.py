@@ -38,18 +38,18 @@ def bits_per_byte(
     texts = [guesser.hide(words, rng) for words in passages]
     bits = [-each.log_prob / math.log(2) for each in guesser.guess(texts)]
     return {
-        "bits_per_byte": _ratio(bits, [text.num_bytes for text in texts]),
+        "bits_per_byte": ratio(bits, [text.num_bytes for text in texts]),
         "unknown_pieces": _share(*guesser.unknown(texts)),
     }
 
 
-def _ratio(numerators: Sequence[float], denominators: Sequence[float]) -> Measure:
+def ratio(numerators: Sequence[float], denominators: Sequence[float]) -> Measure:
     """Return the ratio of sums, with the standard error of a ratio over independent passages."""
     above, below = np.asarray(numerators), np.asarray(denominators)
-    ratio = above.sum() / below.sum()
-    deviations = above - ratio * below
+    value = above.sum() / below.sum()
+    deviations = above - value * below
     error = math.sqrt((deviations**2).sum() * len(above) / max(len(above) - 1, 1)) / below.sum()
-    return Measure(float(ratio), error, int(below.sum()))
+    return Measure(float(value), error, int(below.sum()))
 
 
 def _share(found: int, cases: int) -> Measure:

@@ -6,10 +6,8 @@ import math
 
 import pytest
 
-from common.errors import UserError
 from convert.tokenizer import write_byte_tokenizer
 from evaluation import __main__ as entry_point
-from evaluation import minimal_pairs
 from fakes.convert_fakes import FAMILIES, arrays, write_encoder_folder, write_folder, write_run
 from fakes.paths import ROOT
 from fakes.refusals import refused
@@ -87,26 +85,8 @@ def test_models_of_all_kinds_are_beside_each_other(run, capsys):
         evaluate(run, *flags, "--objective", "prefix_lm", beside=(bert,))
 
 
-def test_wrong_requests_are_one_sentence(run, capsys, monkeypatch):
-    def wrong(message, *flags):
-        with refused(capsys, rf"^Error: .*{message}.*\n$"):
-            evaluate(run, *flags)
-
-    wrong("no language is called 'klingonisch'", "--language", "klingonisch")
-    wrong("--max_chars is 5000, but may be at most 2000", "--max_chars", "5000")
-    wrong("absent.jsonl", "--text", str(run / "absent.jsonl"))
-    monkeypatch.setattr(minimal_pairs, "read_hub", _refuse)
-    wrong("no pairs of xyz")
-    with refused(capsys, "holds no complete checkpoint"):
-        entry_point.main([str(run.parent), "--language", "ro"])
-
-
 def test_english_needs_a_text_of_its_own(run, capsys):
     evaluate(run, "--language", "en", "--without", "words", "pairs")
     assert json.loads((run.parent / "out.json").read_text())["settings"]["language"] == "eng_Latn"
     with refused(capsys, "no held-out documents of English: name yours with --text"):
         entry_point.main([str(run), "--language", "English", "--out", str(run.parent / "a.json")])
-
-
-def _refuse(_):
-    raise UserError("no pairs of xyz")

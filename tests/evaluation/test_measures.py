@@ -44,7 +44,7 @@ def test_unknown_pieces_are_counted():
 
 
 def test_the_error_is_that_of_passages():
-    found = measures._ratio([2.0, 4.0, 6.0], [1, 1, 1])
+    found = measures.ratio([2.0, 4.0, 6.0], [1, 1, 1])
     assert found.value == 4
     assert found.error == pytest.approx(np.std([2, 4, 6], ddof=1) / math.sqrt(3))
 
