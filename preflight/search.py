@@ -51,6 +51,11 @@ class Trial:
         return self.figures.used_gib if self.figures else getattr(self.error, "used", None)
 
     @property
+    def hours(self) -> float:
+        """The time of the run, infinite if the step does not fit."""
+        return self.price.hours if self.price else float("inf")
+
+    @property
     def flags(self) -> str:
         """The settings as command-line flags."""
         quoted = lambda v: f"\"'{v}'\"" if isinstance(v, str) else str(v)
@@ -103,8 +108,7 @@ def compile_column(
 
 def cheapest(trials: Iterable[Trial]) -> Trial | None:
     """Return the trial that fits at the lowest price of a sequence, None if none fits."""
-    priced = [(trial.price.hours, trial) for trial in trials if trial.price]
-    return min(priced, key=lambda row: row[0], default=(0.0, None))[1]
+    return min((trial for trial in trials if trial.fits), key=lambda t: t.hours, default=None)
 
 
 # --- what makes a step fit
@@ -279,7 +283,7 @@ def best_on_slice(recipe: Recipe, context: RunContext, say: Say = print) -> Row:
         for doublings in range(1, _LARGER + 1):
             larger = (best.settings[0], (BATCH, context.data.batch_size * 2**doublings))
             (trial,) = compile_column(recipe, context, [larger], say)
-            if not trial.price or trial.price.hours > _WORTH * best.price.hours:
+            if trial.hours > _WORTH * best.hours:
                 break
             best = trial
     settings, figures = (dict(best.settings), best.figures) if best else (None, None)
