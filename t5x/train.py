@@ -183,27 +183,17 @@ def train(
 
     with Lease(model_dir, take_over) as lease:
         log.write_to(model_dir, jax.process_index())
+        # Stream and state: of the newest checkpoint that can be read.
         start = find_start(model_dir, from_other, has_position)  # it may have changed
-
-        # Stream and state: the step compiles while the state is restored.
-        def stream_and_state(start: Start) -> tuple[TrainStream, TrainState]:
-            stream = open_stream(start)
-            trainer.compile(stream.global_batch)
-            stream.start()
-            try:
-                return stream, starting_state(start, trainer, init_rng)
-            except DamagedCheckpoint:
-                stream.close()
-                raise
-
-        start, (stream, trainer.state) = first_sound(start, stream_and_state)
+        start, (stream, trainer.state) = first_sound(
+            start, lambda s: stream_and_state(s, open_stream, trainer, init_rng)
+        )
         delete_damaged_after(start)
         step = int(trainer.state.step)
-        if not start.is_own:
-            if relative_steps:
-                record_first_step(model_dir, total_steps - relative_steps)
-            if step != start.known_step:
-                schedules.check_start(trainer.learning_rate_fn, step, total_steps)
+        if not start.is_own and relative_steps:
+            record_first_step(model_dir, total_steps - relative_steps)
+        if not start.is_own and step != start.known_step:
+            schedules.check_start(trainer.learning_rate_fn, step, total_steps)
 
         # Evaluation: batches whose loss is measured, and examples that are decoded.
         sets: Mapping[str, Sequence[HostBatch]] = {}
@@ -322,6 +312,27 @@ def stream_at(
     for line in stream.corpora.mixing(stream.count):
         logging.info("%s", line)
     return stream
+
+
+def stream_and_state(
+    start: Start,
+    open_stream: Callable[[Start], TrainStream],
+    trainer: Trainer,
+    init_rng: jax.Array,
+) -> tuple[TrainStream, TrainState]:
+    """Return the stream at its position and the starting state.
+
+    While the state is restored the step compiles and the first batch is made: the only overlap of a
+    start. Raise DamagedCheckpoint, on all hosts, if either is not as saved.
+    """
+    stream = open_stream(start)
+    trainer.compile(stream.global_batch)
+    stream.start()
+    try:
+        return stream, starting_state(start, trainer, init_rng)
+    except DamagedCheckpoint:
+        stream.close()
+        raise
 
 
 def matched(start: Start, trainer: Trainer) -> Match | None:
