@@ -8,17 +8,15 @@ taken.
 import ctypes
 import functools
 import io
-import queue
 import re
-import threading
-import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, wait
 
 import numpy as np
 import tensorflow as tf
 
 from common.errors import Failure, UserError
+from common.storage_wait import in_thread
 from t5x.checkpointing.lazy_array import DamagedCheckpoint, parsing
 from t5x.input_pipeline.packing import Arrays, Rows
 
@@ -45,7 +43,7 @@ class Shard:
         options.experimental_external_state_policy = tf.data.experimental.ExternalStatePolicy.IGNORE
         self._dataset = dataset.with_options(options)
         self._rows, self._size = rows, size
-        self._worker = _Worker()
+        self._next: Future[Arrays | None] | None = None  # what the thread makes
         self._closed = False
 
     @functools.cached_property
@@ -67,7 +65,8 @@ class Shard:
 
     def start(self) -> None:
         """Start the thread on the rows of the next take, unless it already is."""
-        self._worker.start(self._make)
+        if self._next is None:
+            self._next = in_thread(self._make, "rows")
 
     def _make(self) -> Arrays | None:
         while self._rows.complete < self._size and not self._closed:
@@ -81,8 +80,11 @@ class Shard:
     def take(self) -> Arrays | None:
         """Return the next rows, None if too few are left, or raise ValueError or RuntimeError."""
         self.start()
+        assert self._next
+        wait([self._next])  # if an interrupt cuts this short, the rows can be taken later
+        made, self._next = self._next, None
         try:
-            rows = self._worker.result()
+            rows = made.result()
         except tf.errors.OpError as error:
             raise _reading_failed(error) from error
         if rows is not None:
@@ -92,15 +94,18 @@ class Shard:
 
     def wait(self, seconds: float | None = None) -> bool:
         """Wait for the rows of the next take, at most `seconds`; return whether that is over."""
-        return self._worker.wait(seconds)
+        return self._next is None or bool(wait([self._next], seconds).done)
 
     def check(self) -> None:
         """Raise the error of the next take, if it has one already, as `take` does."""
-        error = self._worker.error()
+        error = self._error()
         if isinstance(error, tf.errors.OpError):
             raise _reading_failed(error) from error
         if error:
             raise error
+
+    def _error(self) -> BaseException | None:
+        return self._next.exception() if self._next and self._next.done() else None
 
     def write(self, path: str) -> None:
         """Write the position to `path` plus each of `ENDINGS`.
@@ -108,8 +113,8 @@ class Shard:
         There is none after an error of the next take, since what it has lost is not known: raise it
         then, and once more at the take.
         """
-        self._worker.wait()
-        if error := self._worker.error():
+        self.wait()
+        if error := self._error():
             raise error
         tf.train.Checkpoint(iterator=self._iterator).write(path)
         content = io.BytesIO()
@@ -119,9 +124,8 @@ class Shard:
 
     def begin_read(self, path: str) -> None:
         """Start moving to the position at `path`; `end_read` must follow."""
-        self._worker.wait()
-        self._worker.forget()
-        self._worker.start(lambda: self._read(path))
+        self.wait()
+        self._next = in_thread(lambda: self._read(path), "position")
 
     def end_read(self) -> BaseException | None:
         """Wait until it is there; return the error if it cannot be.
@@ -129,11 +133,9 @@ class Shard:
         That is a DamagedCheckpoint for a file that is missing or cut off, and a tf.errors.OpError,
         AssertionError or KeyError for the position of another pipeline.
         """
-        try:
-            self._worker.result()
-        except Exception as error:
-            return error
-        return None
+        self.wait()
+        error, self._next = self._error(), None
+        return error
 
     def _read(self, path: str) -> None:
         for ending in ENDINGS:
@@ -203,55 +205,3 @@ def _reason(error: tf.errors.OpError | IndexError) -> str:
     first = re.sub(r"Error in user-defined function passed to .* with iterator: \S+: ", "", first)
     first = re.sub(r"\{\{.*?\}\}|\[Op:.*|\[\[.*", "", first).strip(" .")
     return re.sub(r"^(User|Value)Error: ", "", first)[:400]
-
-
-class _Worker:
-    """A thread that computes one result at a time, which several threads may wait for.
-
-    A daemon, because a read that waits for a network must not keep the process from exiting. One
-    thread for all takes, because starting one waits until it runs, which is slow on a busy machine.
-    """
-
-    def __init__(self):
-        self._result: Future | None = None  # that nothing has taken
-        self._calls: queue.SimpleQueue = queue.SimpleQueue()
-        threading.Thread(target=_work, args=(self._calls,), daemon=True).start()
-        weakref.finalize(self, self._calls.put, None).atexit = False
-
-    def start(self, fn: Callable[[], Arrays | None]) -> None:
-        """Start computing `fn()`, unless there is a result to take."""
-        if self._result is None:
-            self._result = Future()
-            self._calls.put((fn, self._result))
-
-    def wait(self, seconds: float | None = None) -> bool:
-        """Wait until the thread is idle, at most `seconds`; return whether it is."""
-        return self._result is None or bool(wait([self._result], seconds).done)
-
-    def error(self) -> BaseException | None:
-        """Return the error of `fn` if it has raised one."""
-        if self._result is None or not self._result.done():
-            return None
-        return self._result.exception()
-
-    def forget(self) -> None:
-        """Drop the result of `fn`, which is over."""
-        self._result = None
-
-    def result(self) -> Arrays | None:
-        """Take the result, or raise the error of `fn`."""
-        assert self._result
-        result = self._result
-        wait([result])  # if an interrupt cuts this short, the result can be taken later
-        self._result = None
-        return result.result()
-
-
-def _work(calls: queue.SimpleQueue) -> None:
-    while (call := calls.get()) is not None:
-        fn, result = call
-        try:
-            result.set_result(fn())
-        except BaseException as error:  # raised again by `_Worker.result`
-            result.set_exception(error)
-        del call, fn, result  # they hold the shard, which must not live as long as this thread
