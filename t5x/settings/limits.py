@@ -182,8 +182,8 @@ def check(name: str, value: Any, function: Any, parameter: str) -> None:
     if not fits(value, known.annotation):
         hint = f"; write {value!r}() for what it returns" if _is_uncalled(value) else ""
         words = described(known.annotation)
-        kind = "" if "'" in words else "of type "
-        raise UserError(f"{but}must be {kind}{words}{hint}.")
+        must = "must be" if "'" in words else "must be of type"
+        raise UserError(f"{but}{must} {words}{hint}.")
     limits = LIMITS.get(owner, {}).get(parameter)
     if limits and not all(map(limits.allow, _numbers(value))):
         raise UserError(f"{but}must {_phrase(value, limits)}.")
