@@ -48,121 +48,38 @@ class Limits:
         return " and ".join(f"{words[k]} {v:,}" for k, v in given.items() if v is not None)
 
 
-COUNT = Limits(least=1)  # None, where the type has it, means the default or no limit
-COUNT_OR_NONE = Limits(least=0)  # 0 as well means the default or never
-POSITIVE = Limits(above=0, below=float("inf"))
-NOT_NEGATIVE = Limits(least=0, below=float("inf"))
-SHARE = Limits(least=0, below=1)
-PROBABILITY = Limits(least=0, most=1)
-SEED = Limits(least=0, below=2**63)
-NOT_EMPTY = Limits(least=1)
-
-_ADAMW = {
-    "beta1": SHARE,
-    "beta2": SHARE,
-    "epsilon": POSITIVE,
-    "weight_decay": NOT_NEGATIVE,
-    "clip_global_norm": POSITIVE,
+_INF = float("inf")
+# By limits the parameters that have them, whatever function or class they are of. Where the type of
+# a parameter has None, it means the default or no limit, and so does 0 where it is allowed.
+_NAMES = {
+    # Of texts: not empty.
+    Limits(least=1): """
+        model_dir output_dir cooldown_from input_file mixture_or_task_name split
+        task_feature_lengths batch_size num_partitions model_parallel_submesh ici_mesh_shape
+        dcn_mesh_shape period keep keep_dataset_checkpoints timeout keep_best patience
+        vocab_size type_vocab_size emb_dim num_heads head_dim mlp_dim num_layers
+        num_encoder_layers num_decoder_layers max_length global_every newton_schulz_steps
+        num_decodes max_decode_len max_decode_steps max_decode_steps_hard_limit length_buckets
+        checkpoint_period max_examples infill_period""",
+    Limits(least=0): """
+        total_steps eval_steps eval_period relative_steps stats_period checkpoint_steps
+        num_microbatches topk warmup_steps cooldown_steps steps_per_decay steps_per_cycle
+        step_offset min_dim_size_to_factor""",
+    Limits(least=0, below=2**63): "random_seed fallback_init_rng seed",
+    Limits(least=0, below=1): """
+        dropout_rate attention_dropout_rate label_smoothing beta beta1 beta2""",
+    Limits(least=0, most=1): "topp",
+    Limits(above=0, most=1): "predicted_share",
+    Limits(above=0, below=_INF): """
+        norm_epsilon global_theta local_theta epsilon decay_rate clipping_threshold
+        clip_global_norm global_norm_clip_threshold max_parameter_scale least_scale matrix_rate""",
+    Limits(least=0, below=_INF): """
+        position_offset z_loss alpha temperature expected_loss base_learning_rate
+        min_learning_rate decay_factor weight_decay weight_decay_rate epsilon1 epsilon2 atol
+        rtol""",
+    Limits(least=1, most=2): "activation_partitioning_dims parameter_partitioning_dims",
 }
-_SCALED = _ADAMW | {"least_scale": POSITIVE, "matrix_rate": POSITIVE}
-
-_ENCODER = dict.fromkeys(
-    ("vocab_size", "emb_dim", "num_heads", "num_layers", "mlp_dim", "max_length"), COUNT
-) | {"dropout_rate": SHARE, "attention_dropout_rate": SHARE, "norm_epsilon": POSITIVE}
-
-LIMITS: dict[str, dict[str, Limits]] = {
-    "train": {
-        "model_dir": NOT_EMPTY,
-        "total_steps": COUNT_OR_NONE,
-        "eval_steps": COUNT_OR_NONE,
-        "eval_period": COUNT_OR_NONE,
-        "relative_steps": COUNT_OR_NONE,
-        "cooldown_from": NOT_EMPTY,
-        "stats_period": COUNT_OR_NONE,
-        "random_seed": SEED,
-    },
-    "evaluate": {"output_dir": NOT_EMPTY, "length_buckets": COUNT, "fallback_init_rng": SEED},
-    "infer": {
-        "output_dir": NOT_EMPTY,
-        "length_buckets": COUNT,
-        "fallback_init_rng": SEED,
-        "checkpoint_period": COUNT,
-        "max_examples": COUNT,
-        "input_file": NOT_EMPTY,
-    },
-    "precompile": {
-        "model_dir": NOT_EMPTY,
-        "length_buckets": COUNT,
-        "random_seed": SEED,
-        "relative_steps": COUNT_OR_NONE,
-        "cooldown_from": NOT_EMPTY,
-    },
-    "DatasetConfig": {
-        "mixture_or_task_name": NOT_EMPTY,
-        "task_feature_lengths": COUNT,
-        "split": NOT_EMPTY,
-        "batch_size": COUNT,
-        "seed": SEED,
-    },
-    "SaveCheckpointConfig": dict.fromkeys(
-        ("period", "keep", "keep_dataset_checkpoints", "timeout", "keep_best"), COUNT
-    )
-    | {"checkpoint_steps": COUNT_OR_NONE},
-    "T5Config": dict.fromkeys(("vocab_size", "emb_dim", "num_heads", "head_dim", "mlp_dim"), COUNT)
-    | {"num_encoder_layers": COUNT, "num_decoder_layers": COUNT, "dropout_rate": SHARE},
-    "BertConfig": _ENCODER | {"type_vocab_size": COUNT, "position_offset": NOT_NEGATIVE},
-    "ModernBertConfig": _ENCODER
-    | {"global_every": COUNT}
-    | {"global_theta": POSITIVE, "local_theta": POSITIVE},
-    "MaskedLanguageModel": {"z_loss": NOT_NEGATIVE, "predicted_share": Limits(above=0, most=1)},
-    "EncoderDecoderModel": {"label_smoothing": SHARE, "z_loss": NOT_NEGATIVE},
-    "EncoderDecoderModel.predict_batch_with_aux": {"num_decodes": COUNT},
-    "DecoderParams": {"num_decodes": COUNT},
-    "beam_search": {"num_decodes": COUNT, "max_decode_len": COUNT, "alpha": NOT_NEGATIVE},
-    "temperature_sample": {
-        "num_decodes": COUNT,
-        "temperature": NOT_NEGATIVE,
-        "topk": COUNT_OR_NONE,
-        "topp": PROBABILITY,
-        "max_decode_steps": COUNT,
-        "max_decode_steps_hard_limit": COUNT,
-    },
-    "PjitPartitioner": dict.fromkeys(
-        ("num_partitions", "model_parallel_submesh", "ici_mesh_shape", "dcn_mesh_shape"), COUNT
-    ),
-    "standard_logical_axis_rules": dict.fromkeys(
-        ("activation_partitioning_dims", "parameter_partitioning_dims"), Limits(least=1, most=2)
-    ),
-    "Trainer": {"num_microbatches": COUNT_OR_NONE},
-    "Watch": {"infill_period": COUNT, "expected_loss": NOT_NEGATIVE},
-    "create_learning_rate_scheduler": {
-        "base_learning_rate": NOT_NEGATIVE,
-        "min_learning_rate": NOT_NEGATIVE,
-        "decay_factor": NOT_NEGATIVE,
-        "warmup_steps": COUNT_OR_NONE,
-        "steps_per_decay": COUNT_OR_NONE,
-        "steps_per_cycle": COUNT_OR_NONE,
-        "step_offset": COUNT_OR_NONE,
-        "total_steps": COUNT_OR_NONE,
-        "cooldown_steps": COUNT_OR_NONE,
-    },
-    "Adafactor": {
-        "beta1": SHARE,
-        "decay_rate": POSITIVE,
-        "step_offset": COUNT_OR_NONE,
-        "clipping_threshold": POSITIVE,
-        "weight_decay_rate": NOT_NEGATIVE,
-        "min_dim_size_to_factor": COUNT_OR_NONE,
-        "epsilon1": NOT_NEGATIVE,
-        "epsilon2": NOT_NEGATIVE,
-        "global_norm_clip_threshold": POSITIVE,
-        "max_parameter_scale": POSITIVE,
-    },
-    "adamw": _ADAMW,
-    "adamw_scaled": _SCALED,
-    "muon": _SCALED | {"beta": SHARE, "newton_schulz_steps": COUNT},
-    "EarlyStoppingAction": {"patience": COUNT, "atol": NOT_NEGATIVE, "rtol": NOT_NEGATIVE},
-}
+LIMITS = {name: limits for limits, names in _NAMES.items() for name in names.split()}
 
 
 def check(name: str, value: Any, function: Any, parameter: str) -> None:
@@ -184,7 +101,7 @@ def check(name: str, value: Any, function: Any, parameter: str) -> None:
         words = described(known.annotation)
         must = "must be" if "'" in words else "must be of type"
         raise UserError(f"{but}{must} {words}{hint}.")
-    limits = LIMITS.get(owner, {}).get(parameter)
+    limits = LIMITS.get(parameter)
     if limits and not all(map(limits.allow, _numbers(value))):
         raise UserError(f"{but}must {_phrase(value, limits)}.")
 
