@@ -10,6 +10,7 @@ a relative path starts at the repository's root.
 
 import functools
 import itertools
+import os
 import pathlib
 from collections.abc import Callable
 
@@ -84,43 +85,55 @@ def ro_mini_wordpiece(path: str = "data/ro_mini/wordpiece") -> str:
     return resolve(path)
 
 
-class SentencePieceVocabulary(seqio.SentencePieceVocabulary):
-    """A seqio.SentencePieceVocabulary, equal and picklable alike, that finds its path late."""
+class LatePath(os.PathLike):
+    """The path of a model file, found when it is first needed: after gin files have been read.
 
-    def __init__(self, model_file: Callable[[], str]):
-        super().__init__("", extra_ids=0)
-        del self.__dict__["_sentencepiece_model_file"]  # which would hide the property below
-        self._find_file = model_file
+    `find` is the path, or a function that returns it. It equals the path that it finds.
+    """
+
+    def __init__(self, find: str | Callable[[], str]):
+        self._find = find
 
     @functools.cached_property
-    def _sentencepiece_model_file(self) -> str:
-        return self._find_file()
+    def found(self) -> str:
+        """The path, which need not exist."""
+        return self._find() if callable(self._find) else self._find
 
-    def _model_context(self):
-        if self._model is None:
-            _check_exists(self._sentencepiece_model_file, getattr(self, "_find_file", None))
-        return super()._model_context()
+    def __fspath__(self) -> str:
+        """Return the path to open; raise ValueError if there is no such file."""
+        arguments.check_address("The vocabulary", self.found)
+        if not tf.io.gfile.exists(self.found):
+            setting = "name another where the task is added"
+            if (name := getattr(self._find, "__name__", "<lambda>")) != "<lambda>":
+                setting = f"set tasks.vocabularies.{name}.path to the one you have"
+            raise ValueError(
+                f"the vocabulary file {self.found!r} does not exist: make it with "
+                f"`python -m vocabulary.train`, or {setting}"
+            )
+        return self.found
 
-    def __getstate__(self):
-        _ = self._sentencepiece_model_file  # cached, so that the state has it
-        state = super().__getstate__()
-        state.pop("_find_file", None)
-        return state
+    def __str__(self) -> str:
+        return self.found
 
-    __eq__ = seqio.SentencePieceVocabulary.__eq__
+    def __eq__(self, other) -> bool:
+        return isinstance(other, str | LatePath) and self.found == str(other)
+
+    def __hash__(self) -> int:
+        return hash(self.found)
+
+    def __reduce__(self):
+        return LatePath, (self.found,)  # a function may not be picklable
+
+
+class SentencePieceVocabulary(seqio.SentencePieceVocabulary):
+    """A seqio.SentencePieceVocabulary, equal and picklable alike, of a `LatePath`."""
+
+    @property
+    def sentencepiece_model_file(self) -> str:
+        """The path of the model file."""
+        return str(super().sentencepiece_model_file)
+
     __hash__ = object.__hash__
-
-
-def _check_exists(path: str, find_file: Callable[[], str] | None) -> None:
-    arguments.check_address("The vocabulary", path)
-    if not tf.io.gfile.exists(path):
-        setting = "name another where the task is added"
-        if (name := getattr(find_file, "__name__", "<lambda>")) != "<lambda>":
-            setting = f"set tasks.vocabularies.{name}.path to the one you have"
-        raise ValueError(
-            f"the vocabulary file {path!r} does not exist: make it with "
-            f"`python -m vocabulary.train`, or {setting}"
-        )
 
 
 def sentencepiece(model_file: str | Callable[[], str]) -> SentencePieceVocabulary:
@@ -128,10 +141,8 @@ def sentencepiece(model_file: str | Callable[[], str]) -> SentencePieceVocabular
 
     A path is local, gs://, or relative to the repository; a function is called at first use.
     """
-    if callable(model_file):
-        return SentencePieceVocabulary(model_file)
-    path = resolve(model_file)
-    return SentencePieceVocabulary(lambda: path)
+    find = model_file if callable(model_file) else resolve(model_file)
+    return SentencePieceVocabulary(LatePath(find), extra_ids=0)
 
 
 def tokenizer(path: str | Callable[[], str]) -> TokenizerVocabulary:

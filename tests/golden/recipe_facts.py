@@ -119,7 +119,7 @@ def _fields(owner: Any, kind: str) -> dict[str, Any]:
 def _vocabulary(vocabulary: seqio.Vocabulary) -> dict[str, Any]:
     found = {"name": type(vocabulary).__name__, "extra_ids": vocabulary._extra_ids}
     if isinstance(vocabulary, seqio.SentencePieceVocabulary):
-        found["file"] = vocabulary._sentencepiece_model_file
+        found["file"] = vocabulary.sentencepiece_model_file
     return found
 
 
