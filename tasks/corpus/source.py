@@ -34,6 +34,7 @@ import seqio
 import tensorflow as tf
 
 import gin
+from common.errors import UserError
 from common.tables import counted
 from tasks.corpus import hub, slices, tf_callbacks
 from tasks.corpus.counts import RecordCounter
@@ -71,7 +72,7 @@ def full_shuffle(gigabytes: float = 2.0) -> float:
     return gigabytes
 
 
-class Unreachable(ValueError, ConnectionError):
+class Unreachable(UserError, ConnectionError):
     """A corpus that is temporarily unreachable; a retry may succeed."""
 
 
