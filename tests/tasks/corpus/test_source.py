@@ -211,26 +211,21 @@ def test_buckets_are_read_by_glob_and_range(monkeypatch, order):
     assert sorted(x for shard in shards for x in shard) == sorted(LINES)
 
 
-def test_a_position_is_valid_for_these_files_alone(tmp_path):
-    write(tmp_path, "jsonl", LINES)
-    source = CorpusSource(str(tmp_path), splits=["train"])
-    before = source.identity("train")
-    assert before == CorpusSource(str(tmp_path), splits=["train"]).identity("train")
-    assert (before["revision"], before["files"]) == (None, 1)
-    source.pin_revision("a" * 40)  # has no meaning for a folder
-    assert source.identity("train") == before
-    write(tmp_path, "jsonl", LINES[:-1])
-    assert CorpusSource(str(tmp_path), splits=["train"]).identity("train") != before
-
-
-def test_a_position_is_not_valid_for_other_contents_of_the_same_size(tmp_path):
+def test_a_position_is_valid_for_the_contents_of_these_files_alone(tmp_path):
     path = write(tmp_path, "jsonl", LINES) / "train-0.jsonl"
-    identity = lambda: CorpusSource(str(tmp_path), splits=["train"]).identity("train")
+    source = lambda: CorpusSource(str(tmp_path), splits=["train"])
+    identity = lambda: source().identity("train")
     before, data = identity(), path.read_bytes()
-    path.write_bytes(data.replace(b"documentul 300", b"documentul 999"))
+    assert (before["revision"], before["files"]) == (None, 1)
+    pinned = source()
+    pinned.pin_revision("a" * 40)  # has no meaning for a folder
+    assert pinned.identity("train") == before
+    path.write_bytes(data.replace(b"documentul 300", b"documentul 999"))  # of the same size
     assert {k for k, v in identity().items() if v != before[k]} == {"contents"}
     path.write_bytes(data)  # as a copy, at another time
     assert identity() == before
+    write(tmp_path, "jsonl", LINES[:-1])
+    assert identity()["names"] != before["names"]
 
 
 def test_a_position_is_not_valid_for_what_a_server_gives_now(tmp_path):
