@@ -11,7 +11,7 @@ from tasks.languages import public
 
 def test_fineweb2_is_read_by_language_with_its_test_split_for_validation():
     source = public.fineweb2("czech")
-    assert (source._corpus, source._config) == ("HuggingFaceFW/fineweb-2", "ces_Latn")
+    assert (source.name, source.config) == ("HuggingFaceFW/fineweb-2", "ces_Latn")
     assert source._split_names == {"train": "train", "validation": "test"}
     assert source.column.fields == ("text",)
     source = public.fineweb2("abi_Latn")  # which has no test split
@@ -74,13 +74,13 @@ def test_documents_of_hplt3_are_repeated_by_the_quality_of_their_file():
 
 
 def test_older_corpora_are_named_by_two_letters():
-    assert public.culturax("ces_Latn")._config == public.mc4("czech")._config == "cs"
+    assert public.culturax("ces_Latn").config == public.mc4("czech").config == "cs"
     assert public.culturax("norwegian").config == public.mc4("norwegian").config == "no"
     assert (public.culturax("hebrew").config, public.mc4("hebrew").config) == ("he", "iw")
     assert (public.culturax("filipino").config, public.mc4("filipino").config) == ("tl", "fil")
     assert public.mc4("iw").config == "iw"
     assert public.mc4("nynorsk").config == "nn"
-    assert public.hplt2("ces_Latn")._config == "ces_Latn"
+    assert public.hplt2("ces_Latn").config == "ces_Latn"
     assert public.fulg().column.name == "raw_content"
     with pytest.raises(ValueError, match="Abidji has no code of two letters"):
         public.mc4("abi_Latn")
