@@ -116,8 +116,12 @@ def check_access(name: str) -> None:
     The hub is HF_ENDPOINT's or the public one, the token HF_TOKEN or the saved login. What only an
     upload can show, a right to one repository, is left to `upload`.
     """
-    from huggingface_hub import HfApi, get_token
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import (
+        HfHubHTTPError,
+        HFValidationError,
+        LocalTokenNotFoundError,
+    )
     from huggingface_hub.utils import validate_repo_id
 
     try:
@@ -127,19 +131,14 @@ def check_access(name: str) -> None:
         valid = False
     if not valid:
         raise UserError(f"--push_to_hub {name} is not of the form user/name.")
-    set_token = "create one at https://huggingface.co/settings/tokens and set HF_TOKEN to it."
-    if not get_token():
-        raise UserError(
-            f"There is no Hugging Face token, so nothing can be uploaded to {name}: set HF_TOKEN, "
-            "or log in with `hf auth login`."
-        )
+    token = "https://huggingface.co/settings/tokens and set HF_TOKEN to it, or `hf auth login`."
     api = HfApi()
     try:
         user = api.whoami()
-    except HfHubHTTPError as error:
+    except (HfHubHTTPError, LocalTokenNotFoundError) as error:
         raise UserError(
-            f"The hub rejects your token ({_reason(error)}), so nothing can be uploaded to {name}: "
-            f"{set_token}"
+            f"The hub accepts no token of yours ({_reason(error)}), so nothing can be uploaded to "
+            f"{name}: create one at {token}"
         ) from error
     except _errors() as error:
         raise Failure(
@@ -148,7 +147,8 @@ def check_access(name: str) -> None:
         ) from error
     if user.get("auth", {}).get("accessToken", {}).get("role") == "read":
         raise UserError(
-            f"Your token may only read, so nothing can be uploaded to {name}: {set_token}"
+            f"Your token may only read, so nothing can be uploaded to {name}: create one that may "
+            f"write at {token}"
         )
 
 

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from common.errors import UserError
+from convert.proof.same_ids import sentinel_ids
 from convert.proof.torch_logits import load_torch
-from convert.tokenizer import sentinel_ids
 
 MASK = "<extra_id_0>"
 

@@ -11,8 +11,9 @@ import re
 from collections.abc import Callable, Sequence
 
 from convert.formats.hf_checkpoint_reader import HfCheckpoint
+from convert.formats.tokenizer_files import NUM_BYTE_IDS, NUM_SENTINELS
 from convert.run.vocabulary import sentencepiece_vocabulary
-from convert.tokenizer import NUM_BYTE_IDS, NUM_SENTINELS, TrainedVocabulary, load_sentencepiece
+from convert.tokenizer import TrainedVocabulary, load_sentencepiece
 from tasks.tokenizer_vocabulary import TokenizerVocabulary
 
 EOS = 1  # of every T5

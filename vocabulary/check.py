@@ -164,7 +164,8 @@ def _same_as_sentencepiece(path: str, texts: Sequence[str], extra_ids: int) -> s
     import seqio
     from transformers import AutoTokenizer
 
-    from convert.tokenizer import assert_same_ids, is_tie, write_tokenizer
+    from convert.formats.tokenizer_files import write_tokenizer
+    from convert.proof.same_ids import assert_same_ids, is_tie
 
     model = spm.find_model(path)
     texts = [*spm.sample_texts(spm.read_model(model)), *texts]

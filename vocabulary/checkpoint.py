@@ -22,10 +22,10 @@ from common import arguments
 from common.tables import CheckResult, judged, passed
 from convert import weight_map
 from convert.proof import verify
+from convert.proof.same_ids import is_tie
 from convert.run import rewrite
 from convert.run.model_dir import VOCABULARY
 from convert.sizes import T5Sizes
-from convert.tokenizer import is_tie
 from t5x.checkpointing.lazy_array import LazyArray
 from vocabulary import sentencepiece_model as spm
 from vocabulary.check import check_vocabulary

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from common.errors import UserError
-from convert import t5x_params, tokenizer
+from convert import t5x_params
 from convert.formats.safetensors_writer import DTYPES
-from convert.proof import t5x_logits, torch_logits
+from convert.proof import same_ids, t5x_logits, torch_logits
 from convert.sizes import EncoderSizes, Sizes
+from convert.tokenizer import TrainedVocabulary, Vocabulary
 from t5x.checkpointing.lazy_array import LazyArray
 
 TOLERANCE = 1e-4
@@ -82,7 +83,7 @@ def verify(
     paths: list[str],
     sizes: Sizes,
     dtype: str = "float32",
-    vocabulary: tokenizer.Vocabulary | None = None,
+    vocabulary: Vocabulary | None = None,
     texts: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Compare a folder, loaded with transformers, with the trainer's network.
@@ -100,9 +101,9 @@ def verify(
       UserError: names, shapes, logits or ids differ.
     """
     facts: dict[str, Any] = {}
-    if isinstance(vocabulary, tokenizer.TrainedVocabulary):
-        tokenizer.assert_folder_has_same_ids(vocabulary, folder)
-        facts["tokenizer_texts"] = len(tokenizer.SAMPLE)
+    if isinstance(vocabulary, TrainedVocabulary):
+        same_ids.assert_folder_has_same_ids(vocabulary, folder)
+        facts["tokenizer_texts"] = len(same_ids.SAMPLE)
     batch = probe_batch(sizes)
     model = torch_logits.load_network(folder, sizes)
     *_, counted = batch.values()

@@ -4,13 +4,14 @@ text = without_local_paths(run.gin())             # MODEL_DIR = '…/ro_t5x_tiny
 data = scalars_only(path.read_bytes())            # a TensorBoard file without its texts
 """
 
+import io
 import re
-import struct
 
 from google.protobuf.message import DecodeError
 from tensorboard.compat.proto import event_pb2
+from tensorboard.summary.writer.record_writer import RecordWriter
 
-from t5x.monitoring.event_files import masked_crc, records
+from t5x.monitoring.event_files import records
 
 _QUOTED = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"")
 # A path in a text: after its start, a quote, a comma, "=", "@" or a blank; its folders; its name.
@@ -29,28 +30,22 @@ def without_local_paths(gin: str) -> str:
 
 def scalars_only(data: bytes) -> bytes:
     """Return a TensorBoard file's content without texts, which hold the configuration's paths."""
-    kept = []
+    kept = io.BytesIO()
+    writer = RecordWriter(kept)
     for record in records(data):
         try:
             event = event_pb2.Event.FromString(record)
         except DecodeError:
             continue
-        values = [value for value in event.summary.value if _may_hold_text(value)]
-        for value in values:
-            event.summary.value.remove(value)
-        if values and not event.summary.value:
-            continue
-        kept.append(_framed(event.SerializeToString() if values else record))
-    return b"".join(kept)
+        values = [value for value in event.summary.value if not _may_hold_text(value)]
+        if values or not event.summary.value:
+            del event.summary.value[:]
+            event.summary.value.extend(values)
+            writer.write(event.SerializeToString())
+    return kept.getvalue()
 
 
 def _may_hold_text(value) -> bool:
     return value.metadata.plugin_data.plugin_name not in ("", "scalars", "histograms") or bool(
         value.tensor.string_val
     )
-
-
-def _framed(record: bytes) -> bytes:
-    length = struct.pack("<Q", len(record))
-    crcs = [struct.pack("<I", masked_crc(part)) for part in (length, record)]
-    return length + crcs[0] + record + crcs[1]

@@ -8,14 +8,9 @@ from etils import epath
 
 from common.errors import UserError
 from common.gin_reader import Bindings
+from convert.formats.tokenizer_files import NUM_SENTINELS
 from convert.run.model_dir import TrainedRun
-from convert.tokenizer import (
-    BYTES,
-    NUM_SENTINELS,
-    TokenizerFolder,
-    TrainedVocabulary,
-    load_sentencepiece,
-)
+from convert.tokenizer import BYTES, TokenizerFolder, TrainedVocabulary, load_sentencepiece
 
 TOKENIZER = "tokenizer"  # the folder in which an encoder's run keeps its tokenizer
 

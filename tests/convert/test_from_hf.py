@@ -12,7 +12,8 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, ByT5Tokenizer, Ge
 
 from common.gin_reader import Bindings
 from convert import __main__ as converter
-from convert import atomic_output, from_hf, tokenizer, weight_map
+from convert import atomic_output, from_hf, weight_map
+from convert.formats import tokenizer_files
 from convert.formats.hf_checkpoint_reader import HfCheckpoint
 from convert.proof import torch_logits
 from fakes.convert_fakes import FAMILIES, NETWORKS, refusal
@@ -56,7 +57,7 @@ def test_a_byt5_is_known_by_its_tokenizer(tmp_path, sentinels):
     """Our tokenizer has its sentinels last; transformers' names rows that were never trained."""
     folder = publish(tmp_path / "hf", NETWORKS["byt5"])
     if sentinels:
-        tokenizer.write_byte_tokenizer(str(folder), extra_ids=sentinels)
+        tokenizer_files.write_byte_tokenizer(str(folder), extra_ids=sentinels)
     else:
         ByT5Tokenizer().save_pretrained(folder)
     assert converter.main(["from_hf", str(folder), str(tmp_path / "run")]) == 0
@@ -138,7 +139,9 @@ def test_sentinels_behind_the_pieces_keep_their_ids_there_and_back(tmp_path, ext
     rows = 1948 + extra_ids
     folder = publish(tmp_path / "hf", dataclasses.replace(FAMILIES["umt5"], vocab_size=rows))
     write_model(model, str(tmp_path / "outside.model"))
-    tokenizer.write_tokenizer(str(tmp_path / "outside.model"), str(folder), extra_ids=extra_ids)
+    tokenizer_files.write_tokenizer(
+        str(tmp_path / "outside.model"), str(folder), extra_ids=extra_ids
+    )
     assert converter.main(["from_hf", str(folder), str(tmp_path / "run")]) == 0
     gin = Bindings.read((tmp_path / "run" / "config.gin").read_text())
     assert gin.of("SentencePieceVocabulary") == {"extra_ids": extra_ids}

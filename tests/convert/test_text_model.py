@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from convert import continue_text, fill_masks, text_model
-from convert.tokenizer import write_byte_tokenizer, write_tokenizer
+from convert.formats.tokenizer_files import write_byte_tokenizer, write_tokenizer
 from fakes.convert_fakes import FAMILIES, arrays, write_folder
 from fakes.paths import ROOT
 from vocabulary.sentencepiece_model import read_model, write_model

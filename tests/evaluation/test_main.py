@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from convert.tokenizer import write_byte_tokenizer
+from convert.formats.tokenizer_files import write_byte_tokenizer
 from evaluation import __main__ as entry_point
 from fakes.convert_fakes import FAMILIES, arrays, write_encoder_folder, write_folder, write_run
 from fakes.paths import ROOT

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from convert import from_hf
-from convert.tokenizer import write_tokenizer
+from convert.formats.tokenizer_files import write_tokenizer
 from evaluation import models
 from evaluation.hidden_text import HiddenText
 from fakes.convert_fakes import (

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from convert.tokenizer import TrainedVocabulary, write_byte_tokenizer, write_tokenizer
+from convert.formats.tokenizer_files import write_byte_tokenizer, write_tokenizer
+from convert.tokenizer import TrainedVocabulary
 from evaluation import text_encoder
 from fakes.paths import ROOT
 from vocabulary.sentencepiece_model import read_model, write_model

@@ -6,7 +6,8 @@ import pytest
 import sentencepiece
 
 from common import tables
-from convert import tokenizer as hugging_face
+from convert.formats.tokenizer_files import write_tokenizer
+from convert.proof.same_ids import assert_same_ids
 from fakes.paths import ROOT
 from fakes.refusals import refused
 from vocabulary import extend
@@ -62,10 +63,10 @@ def test_hugging_face_agrees(model, lines, tmp_path):
     large, _ = extend.extend(model, WORDS)
     path = str(tmp_path / "large.model")
     write_model(large, path)
-    hugging_face.write_tokenizer(path, str(tmp_path / "hf"))
+    write_tokenizer(path, str(tmp_path / "hf"))
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "hf")
     vocabulary = seqio.SentencePieceVocabulary(path)
-    hugging_face.assert_same_ids(vocabulary, tokenizer, lines)
+    assert_same_ids(vocabulary, tokenizer, lines)
 
 
 @pytest.mark.parametrize(

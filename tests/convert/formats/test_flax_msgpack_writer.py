@@ -16,6 +16,7 @@ from convert import atomic_output, to_hf, tokenizer
 from convert.formats import flax_msgpack_writer
 from convert.formats.safetensors_writer import DTYPES
 from convert.proof import t5x_logits, verify
+from convert.proof.same_ids import SAMPLE
 from convert.sizes import T5_IDS
 from convert.to_hf import ConversionOptions
 from fakes.convert_fakes import FAMILIES, arrays, tree
@@ -68,7 +69,7 @@ def write(folder, sizes, values, dtype):
 def test_transformers_4_computes_the_trainers_logits_and_ids(tmp_path):
     vocabulary = tokenizer.TrainedVocabulary(str(MINI), 0)
     vocabulary.write(tmp_path / "tokenizer")
-    (tmp_path / "texts.json").write_text(json.dumps(tokenizer.SAMPLE))
+    (tmp_path / "texts.json").write_text(json.dumps(SAMPLE))
     batch = verify.probe_batch(FAMILIES["t5_1_0"])
     np.savez(tmp_path / "batch.npz", **batch)
     for folder, (name, dtype) in FOLDERS.items():
@@ -88,7 +89,7 @@ def test_transformers_4_computes_the_trainers_logits_and_ids(tmp_path):
         weights = verify.rounded(tree(arrays(sizes)), dtype)
         ours = t5x_logits.trainer_logits(weights, sizes, batch)
         np.testing.assert_allclose(np.load(tmp_path / folder / "logits.npy"), ours, atol=1e-4)
-    wanted = [[*vocabulary.encode(text), vocabulary.eos_id] for text in tokenizer.SAMPLE]
+    wanted = [[*vocabulary.encode(text), vocabulary.eos_id] for text in SAMPLE]
     fast, slow = json.loads((tmp_path / "ids.json").read_text())
     assert fast == wanted
     assert slow == wanted

@@ -2,10 +2,11 @@ import pytest
 import seqio
 
 from common.gin_reader import Bindings
+from convert.proof.same_ids import SAMPLE, assert_folder_has_same_ids
 from convert.run import vocabulary as vocabularies
 from convert.run.model_dir import TrainedRun
 from convert.sizes import T5Sizes
-from convert.tokenizer import SAMPLE, TrainedVocabulary, assert_folder_has_same_ids
+from convert.tokenizer import TrainedVocabulary
 from fakes.paths import ROOT
 from fakes.tokenizer_files import words
 from vocabulary.sentencepiece_model import read_model, write_model
