@@ -97,20 +97,13 @@ class CardContent:
             model_name=self.name,
             eval_results=self._results() or None,
         )
-        lines = [
-            f"# {self.name}",
-            "",
-            "Trained on the T5X gin interface.",
-            "",
-            "| | |",
-            "|---|---|",
-        ]
-        lines += [f"| {key} | {value} |" for key, value in self._facts().items()]
-        lines += ["", self._proof(), "", *self._corpora()]
+        facts = [f"| {key} | {value} |" for key, value in self._facts().items()]
+        lines = [f"# {self.name}\n", "Trained on the T5X gin interface.\n", "| | |\n|---|---|"]
+        lines += [*facts, "", self._proof(), "", *self._corpora(), "## Use", ""]
         lines += self._generation() if self._is_t5 else self._filling()
         lines += [*self._evaluation(), *self._losses()]
         if self.gin:
-            lines += ["## Configuration", "", "```python", self.gin.strip(), "```", ""]
+            lines += ["## Configuration", "", *_python(self.gin.strip())]
         text = "\n".join(lines)
         return huggingface_hub.ModelCard(f"---\n{data.to_yaml()}\n---\n\n{text}")
 
@@ -186,47 +179,38 @@ class CardContent:
 
     def _generation(self) -> list[str]:
         """Return how a T5 is loaded and, if it was tried, code and output of `generate`."""
-        lines = ["## Use", "", "```python"]
-        lines += ["from transformers import AutoModelForSeq2SeqLM, AutoTokenizer", ""]
+        code = ["from transformers import AutoModelForSeq2SeqLM, AutoTokenizer", ""]
         repository = self.record["metadata"].get("repository")
-        lines.append(f"name = {repository!r}" if repository else 'name = "."  # this folder')
+        code.append(f"name = {repository!r}" if repository else "name = '.'  # this folder")
         if self.record["tokenizer"]:
-            lines.append("tokenizer = AutoTokenizer.from_pretrained(name)")
-        lines.append("model = AutoModelForSeq2SeqLM.from_pretrained(name)")
+            code.append("tokenizer = AutoTokenizer.from_pretrained(name)")
+        code.append("model = AutoModelForSeq2SeqLM.from_pretrained(name)")
         if self.record["family"] == "umt5" and not vars(self.sizes)["logits_via_embedding"]:
             untie = "model.config.tie_word_embeddings = False"
-            lines.append(f"{untie}  # or transformers 5 scales the logits")
+            code.append(f"{untie}  # or transformers 5 scales the logits")
         if not (examples := self.record.get("examples")):
-            return [*lines, "```", ""]
+            return _python(*code)
         options = ", ".join(f"{name}={value!r}" for name, value in EXAMPLE_GENERATION.items())
-        lines += [
+        code += [
             f"texts = {[text for text, _ in examples]!r}",
             'inputs = tokenizer(texts, return_tensors="pt", padding=True)',
             f"outputs = model.generate(**inputs, {options})",
             "for text in tokenizer.batch_decode(outputs):",
             '    print(text.replace("<pad>", "").strip())',
-            "```",
-            "",
-            "These weights print:",
-            "",
-            "```",
         ]
-        return [*lines, *(output for _, output in examples), "```", ""]
+        outputs = [output for _, output in examples]
+        return [*_python(*code), "These weights print:", "", "```", *outputs, "```", ""]
 
     def _filling(self) -> list[str]:
         """Return how an encoder fills in masks and, if it was tried, what it filled in."""
         name = self.record["metadata"].get("repository") or "."
+        if not self.record["tokenizer"]:
+            load = f"model = AutoModelForMaskedLM.from_pretrained({name!r})"
+            return _python("from transformers import AutoModelForMaskedLM", "", load)
         examples = self.record.get("examples") or []
-        lines = ["## Use", "", "```python"]
-        if self.record["tokenizer"]:
-            lines += ["from transformers import pipeline", ""]
-            lines.append(f'fill = pipeline("fill-mask", "{name}")')
-        else:
-            lines += ["from transformers import AutoModelForMaskedLM", ""]
-            lines.append(f"model = AutoModelForMaskedLM.from_pretrained({name!r})")
-        lines += [*(f"fill({text!r})" for text, _ in examples), "```", ""]
+        code = ["from transformers import pipeline", "", f"fill = pipeline('fill-mask', {name!r})"]
         shown = [f"- {text} → {output}" for text, output in examples]
-        return [*lines, *shown, *([""] if shown else [])]
+        return [*_python(*code, *(f"fill({text!r})" for text, _ in examples)), *shown, ""]
 
     def _evaluation(self) -> list[str]:
         lines = []
@@ -244,3 +228,7 @@ class CardContent:
                 lines += [f"| {step:,} | {loss:.4f} |" for step, loss in loss_curve.thinned(points)]
                 lines.append("")
         return ["## Loss", "", f"![Loss]({_PICTURE})", "", *lines] if lines else []
+
+
+def _python(*code: str) -> list[str]:
+    return ["```python", *code, "```", ""]

@@ -114,14 +114,9 @@ class Sizes(abc.ABC):
     def fitting(self) -> tuple[str, ...]:
         """The families that can hold the network, the usual one first."""
 
-    @property
     @abc.abstractmethod
-    def depth(self) -> str:
-        """The number of layers, for messages."""
-
     def summary(self) -> str:
         """Return the network in a few words, for messages."""
-        return f"{self.depth} layers, emb_dim {self.emb_dim}"
 
     def axis(self, letter: str) -> int:
         """Return the length of an axis of a tensor (see `convert.weight_map`)."""
@@ -273,10 +268,9 @@ class EncoderSizes(Sizes):
         """Width of one attention head."""
         return self.emb_dim // self.num_heads
 
-    @property
-    def depth(self) -> str:
-        """The number of layers."""
-        return str(self.num_layers)
+    def summary(self) -> str:
+        """Return the network in a few words, for messages."""
+        return f"{self.num_layers} layers, emb_dim {self.emb_dim}"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -61,15 +61,6 @@ def test_the_body_says_steps_proof_loss_and_gin():
     assert "Rounding the weights" in page(proof=PROOF | {"largest_difference_from_float32": 0.01})
 
 
-@pytest.mark.parametrize("name", ["t5_1_1", "bert"])
-def test_the_pipeline_tag_is_a_task_of_transformers(name):
-    from transformers.pipelines import PIPELINE_REGISTRY
-
-    found = metadata(page(curves={"train": [(1, 2.0)]}, sizes=(FAMILIES | ENCODERS)[name]))
-    assert found["pipeline_tag"] in PIPELINE_REGISTRY.get_supported_tasks()
-    assert found["model-index"][0]["results"][0]["task"] == {"type": found["pipeline_tag"]}
-
-
 def test_evaluations_and_the_picture_are_shown_and_listed():
     text = page(curves={"train": [(1, 2.0)]}, evaluations={"diacritics": (2000, {"f1": 0.87654})})
     assert "![Loss](loss.png)" in text
@@ -78,6 +69,7 @@ def test_evaluations_and_the_picture_are_shown_and_listed():
     metrics = metadata(text)["model-index"][0]["results"][1]["metrics"]
     assert metrics == [{"name": "f1 at step 2000", "type": "f1", "value": 0.8765}]
     assert "## Evaluation" not in page()
+    assert "model.generate" not in page()
     assert "![Loss]" not in page()
 
 
@@ -88,14 +80,6 @@ def test_deviations_and_the_number_of_seeds_are_shown_but_are_no_results():
     assert "| seeds | 2 |" in text
     (result,) = metadata(text)["model-index"][0]["results"]
     assert [metric["type"] for metric in result["metrics"]] == ["accuracy"]
-
-
-def test_the_code_is_followed_by_what_the_weights_print():
-    text = page(examples=[["Ana <extra_id_0>.", "<extra_id_0> are<extra_id_1>"]])
-    code, _, rest = text.partition("model.generate(**inputs")[2].partition("These weights print:")
-    assert "max_new_tokens=20" in code
-    assert rest.startswith("\n\n```\n<extra_id_0> are<extra_id_1>\n```")
-    assert "model.generate" not in page()
 
 
 def test_a_corpus_without_a_licence_is_said():
@@ -112,10 +96,18 @@ def test_a_corpus_without_a_licence_is_said():
     assert "Trained on:" not in page()
 
 
-@pytest.mark.parametrize(
-    ("repository", "line"),
-    [("user/ro", "name = 'user/ro'"), (None, 'name = "."  # this folder')],
-)
-def test_the_code_loads_the_repository_or_the_folder(repository, line):
-    metadata = {"language": (), "license": None, "datasets": (), "repository": repository}
-    assert line in page(metadata=metadata).splitlines()
+@pytest.mark.parametrize("name", ["t5_1_1", "bert"])
+def test_the_code_loads_the_repository_or_the_folder_by_a_task_of_transformers(name):
+    from transformers.pipelines import PIPELINE_REGISTRY
+
+    sizes = (FAMILIES | ENCODERS)[name]
+    for repository, called in (
+        ("user/ro", "'user/ro'"),
+        (None, '"."' if name != "bert" else "'.'"),
+    ):
+        given = {"language": (), "license": None, "datasets": (), "repository": repository}
+        text = page(metadata=given, curves={"train": [(1, 2.0)]}, sizes=sizes)
+        assert repr(repository or ".") in text.partition("## Use")[2]
+        found = metadata(text)
+        assert found["pipeline_tag"] in PIPELINE_REGISTRY.get_supported_tasks()
+        assert found["model-index"][0]["results"][0]["task"] == {"type": found["pipeline_tag"]}

@@ -13,12 +13,9 @@ import huggingface_hub
 import numpy as np
 import pytest
 
-from convert import hub, to_hf
-from convert.formats import t5x_checkpoint_writer
-from convert.run import model_dir, rewrite
-from convert.to_hf import ConversionOptions
+from convert import hub
 from convert.tokenizer import TrainedVocabulary
-from fakes.convert_fakes import FAMILIES, arrays, refusal, tree
+from fakes.convert_fakes import FAMILIES, arrays, refusal, write_folder
 from fakes.hub_server import HubStandIn
 from fakes.paths import ROOT
 from t5x.checkpointing.reader import open_checkpoint
@@ -89,27 +86,21 @@ def uploaded(folder):
     }
 
 
-def test_one_command_converts_and_publishes(server, checkpoint):
-    done = publish(server, checkpoint, "--vocabulary", "none", "--license", "cc0-1.0")
-    assert done.returncode == 0, done.stderr
-    assert f"{server.url}/user/name" in done.stdout
-    assert "names no language:" in done.stdout
-    folder = checkpoint.parents[1] / "run_hf" / "checkpoint_25"
-    assert server.files == uploaded(folder)
-    assert b"name = 'user/name'" in server.files["README.md"]
-    assert server.made[0]["name"] == "name"
-    assert server.tokens == {"Bearer hf_secret"}
-
-
-def test_no_path_and_no_host_of_this_machine_is_uploaded(server, checkpoint):
+def test_one_command_publishes_all_but_paths_and_host_of_this_machine(server, checkpoint):
     run = checkpoint.parent
     (run / "config.gin").write_text(f"MODEL_DIR = '{run}'\nDATA = '{run}/a,{run}/b c'\n")
     writer = metric_writers.TensorBoardWriter(str(run), "train")
     writer.write_scalars(5, {"loss": 2.5})
     writer.write_texts(5, {"gin": f"MODEL_DIR = {run}"})
     writer.close()
-    done = publish(server, checkpoint, "--vocabulary", "none")
+    done = publish(server, checkpoint, "--vocabulary", "none", "--license", "cc0-1.0")
     assert done.returncode == 0, done.stderr
+    assert f"{server.url}/user/name" in done.stdout
+    assert "names no language:" in done.stdout
+    assert server.files == uploaded(checkpoint.parents[1] / "run_hf" / "checkpoint_25")
+    assert server.made[0]["name"] == "name"
+    assert server.tokens == {"Bearer hf_secret"}
+    assert b"name = 'user/name'" in server.files["README.md"]
     assert b"DATA = '\xe2\x80\xa6/a,\xe2\x80\xa6/b c'" in server.files["README.md"]
     assert "loss.png" in server.files
     (events,) = [name for name in server.files if name.startswith("runs/train/")]
@@ -161,24 +152,16 @@ def test_without_a_conversion_nothing_is_sent(tmp_path):
 
 def test_a_published_model_is_checked_and_taken_back_by_its_name(server, tmp_path):
     sizes = dataclasses.replace(FAMILIES["t5_1_1"], vocab_size=2048)
-    checkpoint = tmp_path / "run" / "checkpoint_3"
-    values = {f"target/{name}": array for name, array in tree(arrays(sizes)).items()}
-    t5x_checkpoint_writer.write(checkpoint, values)
-    (checkpoint.parent / "config.gin").write_text(rewrite.gin_of(sizes))
-    folder = to_hf.convert_one(
-        model_dir.open_run(str(checkpoint)),
-        [3],
-        ConversionOptions(
-            sizes, tmp_path, TrainedVocabulary(str(MINI), 0), formats=("pytorch",), verify=False
-        ),
-    )
+    values, folder = arrays(sizes), tmp_path / "hf"
+    write_folder(folder, sizes, values)
+    TrainedVocabulary(str(MINI), 0).write(folder)
     server.files |= {path.name: path.read_bytes() for path in folder.iterdir()}
     done = run(server, tmp_path, "-c", BY_NAME)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "equal ids in seqio and Hugging Face  ok" in done.stdout
     found = open_checkpoint(str(tmp_path / "back" / "checkpoint_0"))
     for name, array in values.items():
-        np.testing.assert_array_equal(found[name].read(), array.read())
+        np.testing.assert_array_equal(found[f"target/{name}"].read(), array)
     assert (tmp_path / "back" / "vocabulary.model").read_bytes() == MINI.read_bytes()
 
 

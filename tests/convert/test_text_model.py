@@ -8,7 +8,6 @@ from convert import continue_text, fill_masks, text_model
 from convert.formats.tokenizer_files import write_byte_tokenizer, write_tokenizer
 from fakes.convert_fakes import FAMILIES, arrays, write_folder
 from fakes.paths import ROOT
-from vocabulary.sentencepiece_model import read_model, write_model
 
 MINI = ROOT / "data" / "ro_mini" / "ro_mini.model"
 
@@ -41,19 +40,6 @@ def test_the_last_converted_checkpoint_is_taken(tmp_path):
     assert text_model.last_converted(tmp_path / "checkpoint_5") == tmp_path / "checkpoint_5"
     with pytest.raises(ValueError, match="checkpoint_100 holds no converted model"):
         text_model.last_converted(tmp_path / "checkpoint_100")
-
-
-@pytest.mark.parametrize("extra_ids", [50, 100, 300])
-def test_sentinels_are_the_tokenizers_own(tmp_path, extra_ids):
-    rows = 1948 + extra_ids
-    write_model_of(tmp_path, rows)
-    model = read_model(str(MINI))
-    del model.pieces[-100:]
-    write_model(model, str(tmp_path / "outside.model"))
-    write_tokenizer(str(tmp_path / "outside.model"), str(tmp_path), extra_ids=extra_ids)
-    loaded = text_model.TextModel(tmp_path)
-    assert loaded.sentinels == list(range(rows - 1, 1947, -1))
-    assert loaded.tokenizer.decode(loaded.sentinels[:2]) == "<extra_id_0><extra_id_1>"
 
 
 def test_a_mask_is_filled_in(converted, capsys):

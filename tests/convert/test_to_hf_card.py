@@ -13,9 +13,7 @@ import yaml
 from transformers import pipeline
 
 from convert import __main__ as converter
-from convert.formats import t5x_checkpoint_writer
-from convert.run import rewrite
-from fakes.convert_fakes import FAMILIES, arrays, tree
+from fakes.convert_fakes import FAMILIES, write_run
 from fakes.paths import ROOT
 
 TEXTS = ("Ana are <extra_id_0> mere.", "Copiii merg la <extra_id_0> în zori.")
@@ -25,13 +23,10 @@ TEXTS = ("Ana are <extra_id_0> mere.", "Copiii merg la <extra_id_0> în zori.")
 def run_folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("card") / "run"
     sizes = dataclasses.replace(FAMILIES["t5_1_1"], vocab_size=2048)
-    values = {f"target/{name}": array for name, array in tree(arrays(sizes)).items()}
-    t5x_checkpoint_writer.write(folder / "checkpoint_3", values)
-    gin = rewrite.gin_of(sizes)
+    write_run(folder, sizes)
     infill = f"from t5x import watch\nINFILL_SENTENCES = {TEXTS!r}\n"
-    (folder / "config.gin").write_text(
-        f"{gin}{infill}watch.Watch.infill_sentences = %INFILL_SENTENCES\n"
-    )
+    with (folder / "config.gin").open("a") as gin:
+        gin.write(f"{infill}watch.Watch.infill_sentences = %INFILL_SENTENCES\n")
     shutil.copyfile(ROOT / "data" / "ro_mini" / "ro_mini.model", folder / "vocabulary.model")
     return folder
 

@@ -12,9 +12,7 @@ import pytest
 import safetensors.numpy
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-from convert.formats import t5x_checkpoint_writer
-from convert.run import rewrite
-from fakes.convert_fakes import FAMILIES, arrays, tree
+from fakes.convert_fakes import FAMILIES, write_run
 from fakes.gcs_emulator import GcsEmulator
 from fakes.paths import ROOT
 
@@ -75,9 +73,7 @@ def test_both_kinds_of_checkpoints_arrive_from_a_bucket(gcs, tmp_path):
 
 def test_gin_and_vocabulary_come_from_the_bucket_and_failures_are_reported(gcs, tmp_path):
     sizes = dataclasses.replace(FAMILIES["t5_1_1"], vocab_size=2048)
-    values = {f"target/{name}": array for name, array in tree(arrays(sizes)).items()}
-    t5x_checkpoint_writer.write(tmp_path / "run" / "checkpoint_3", values)
-    (tmp_path / "run" / "config.gin").write_text(rewrite.gin_of(sizes))
+    write_run(tmp_path / "run", sizes)
     shutil.copyfile(MINI, tmp_path / "run" / "vocabulary.model")
     where = put_run(gcs, "run", tmp_path / "run")
     quick = ("--no_verify", "--formats", "pytorch", "--out", tmp_path / "out")

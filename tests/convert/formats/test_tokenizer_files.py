@@ -88,6 +88,11 @@ def test_sentinels_behind_the_model(tmp_path, texts, outside_model, extra_ids):
     assert len(tokenizer) == 1948 + extra_ids
     last = 1947 + extra_ids
     assert sentinel_ids(tokenizer) == list(range(last, 1947, -1))
+    # transformers 4's slow tokenizer counts sentinels down from len(model) - 1 + extra_ids.
+    config = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    names = [f"<extra_id_{n}>" for n in range(extra_ids)]
+    assert (config["extra_ids"], config["additional_special_tokens"]) == (extra_ids, names)
+    assert len(read_model(str(tmp_path / "spiece.model")).pieces) == 1948
 
 
 def test_byte_fallback(tmp_path, texts, bytes_model):
@@ -132,22 +137,6 @@ def test_files_are_the_same_every_time(tmp_path):
     for name in names:
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
     assert (tmp_path / "a" / "spiece.model").read_bytes() == pathlib.Path(MINI).read_bytes()
-
-
-@pytest.mark.parametrize("extra_ids", [0, 50, 100, 300])
-def test_the_config_declares_the_sentinels_to_the_slow_tokenizer_of_transformers_4(
-    tmp_path, outside_model, extra_ids
-):
-    """It counts sentinels down from len(model) - 1 + extra_ids."""
-    model = outside_model if extra_ids else MINI
-    tokenizer_files.write_tokenizer(model, str(tmp_path), extra_ids=extra_ids)
-    config = json.loads((tmp_path / "tokenizer_config.json").read_text())
-    pieces = len(read_model(str(tmp_path / "spiece.model")).pieces)
-    assert config["extra_ids"] == extra_ids
-    assert pieces + extra_ids == (1948 + extra_ids if extra_ids else 2048)
-    names = [f"<extra_id_{n}>" for n in range(extra_ids or 100)]
-    assert config["additional_special_tokens"] == names
-    assert config["legacy"] is False
 
 
 def test_a_model_with_other_special_ids_is_refused(tmp_path):
