@@ -212,18 +212,13 @@ class T5Sizes(Sizes):
             return ("t5",)
         return ("mt5", "t5") if self.vocab_size >= 250_000 and self.gated else ("t5", "mt5")
 
-    @property
-    def depth(self) -> str:
-        """The number of layers of encoder and decoder."""
-        return f"{self.num_encoder_layers}+{self.num_decoder_layers}"
-
     def summary(self) -> str:
         """Return the network in a few words, for messages."""
-        head = "tied" if self.tied else "untied"
-        tables = (
-            "a bias table in each layer" if self.own_relative_bias else "one bias table a stack"
+        return (
+            f"{self.num_encoder_layers}+{self.num_decoder_layers} layers, emb_dim {self.emb_dim}, "
+            f"mlp {'/'.join(self.mlp_activations)}, {'tied' if self.tied else 'untied'} logits, "
+            f"one bias table in each {'layer' if self.own_relative_bias else 'stack'}"
         )
-        return f"{super().summary()}, mlp {'/'.join(self.mlp_activations)}, {head} logits, {tables}"
 
     def _derived(self) -> dict[str, Any]:
         return {

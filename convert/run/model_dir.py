@@ -108,7 +108,8 @@ def _sizes_of_json(path: Path) -> Sizes:
     except ValueError as error:
         raise UserError(f"--config {path} is not JSON: {error}.") from error
     fields = fields.get("config", fields)
-    return sizes.of_config(fields) if "model_type" in fields else T5Sizes.of_fields(fields)
+    of_hugging_face = fields.keys() & {"model_type", "d_model"}
+    return sizes.of_config(fields) if of_hugging_face else T5Sizes.of_fields(fields)
 
 
 def holds_run(folder: Path) -> bool:
