@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import seqio
 
+from t5x import preconditions
 from t5x.input_pipeline.config import DatasetConfig
 from t5x.input_pipeline.stream import TrainStream
 from tasks import corpora, mixtures, pairs, vocabularies
