@@ -78,7 +78,7 @@ class Reader:
             try:
                 match statement:
                     case IncludeStatement():
-                        _apply(imports, bindings)
+                        _apply(imports, bindings, place)
                         bindings = []
                         self.read_file(statement.filename, place)
                     case ImportStatement():
@@ -91,10 +91,7 @@ class Reader:
                         bindings += [binding] if self._is_read(binding) else []
             except Mistake as error:
                 raise UserError(f"{place}: {error}.") from error
-        try:
-            _apply(imports, bindings)
-        except ValueError as error:  # of a registered name that means several
-            raise UserError(f"{flag}: {str(error).strip().partition(chr(10))[0]}") from error
+        _apply(imports, bindings, flag)
         return imports
 
     def _is_read(self, binding: Binding) -> bool:
@@ -137,7 +134,10 @@ def _statements(source: str | IO, flag: str) -> Iterator[Any]:
         raise UserError(f"{getattr(source, 'name', flag)} cannot be read: {error}.") from error
 
 
-def _apply(imports: Imports, bindings: Sequence[Binding]) -> None:
+def _apply(imports: Imports, bindings: Sequence[Binding], place: str) -> None:
     lines = [each.format() for each in imports.values()]
     lines.sort(key=lambda line: "__gin__" not in line)
-    gin.parse_config(lines + [f"{each.name} = {each.value!r}" for each in bindings])
+    try:
+        gin.parse_config(lines + [f"{each.name} = {each.value!r}" for each in bindings])
+    except ValueError as error:  # a registered name that means several
+        raise UserError(f"{place}: {str(error).strip().splitlines()[0]}") from error
