@@ -16,7 +16,6 @@ import numpy as np
 from absl import logging
 
 from t5x.array_types import FLOAT32, PyTree
-from t5x.kernels.sums import mean
 from t5x.optimizers import OptimizerDef
 from t5x.schedules import UsualRates
 
@@ -200,8 +199,8 @@ class Adafactor(OptimizerDef):
         new = dict(state)
         if dims.factored:
             col_gone, row_gone = dims.factored
-            new["v_row"] = mix(state["v_row"], mean(square, row_gone))
-            new["v_col"] = mix(state["v_col"], mean(square, col_gone))
+            new["v_row"] = mix(state["v_row"], square.mean(row_gone))
+            new["v_col"] = mix(state["v_col"], square.mean(col_gone))
             row = jnp.expand_dims(new["v_row"], row_gone)
             col = jnp.expand_dims(new["v_col"], col_gone)
             row = row / jnp.mean(row, axis=col_gone, keepdims=True)

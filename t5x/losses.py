@@ -11,10 +11,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from t5x.partitioning import platform
+from t5x.kernels.select import log_normalizer
 
-SAFE_LOG = 60.0  # e^±60 are far inside float32's range, e^±87
-FALLBACK = "fallback"  # scope of work that is done only if the fast path fails
 ONCE = "once"  # scope of a loop that runs as often as is needed: once for usual data
 
 
@@ -37,12 +35,9 @@ def cross_entropy(
     """
     logits_BTV = logits_BTV.astype(jnp.float32)
     log_z = log_normalizer(logits_BTV)
-    if platform() == "gpu":  # whose gradient of a lookup is a scatter, a pass over all logits
-        is_target = jnp.arange(logits_BTV.shape[-1]) == targets_BT[..., None]
-        chosen = jnp.where(is_target, logits_BTV, 0.0).sum(-1)
-    else:
-        chosen = jnp.take_along_axis(logits_BTV, targets_BT[..., None], axis=-1)[..., 0]
-    loss = log_z - chosen
+    # Not a lookup, whose gradient is a scatter, one more pass over all logits.
+    is_target = jnp.arange(logits_BTV.shape[-1]) == targets_BT[..., None]
+    loss = log_z - jnp.where(is_target, logits_BTV, 0.0).sum(-1)
     if label_smoothing:
         vocab = logits_BTV.shape[-1]
         confidence, rest = 1.0 - label_smoothing, label_smoothing / (vocab - 1)
@@ -51,36 +46,6 @@ def cross_entropy(
         loss = (confidence - rest) * loss + rest * spread + entropy
     z = z_loss * jnp.square(log_z)
     return loss + z, z
-
-
-@jax.custom_vjp
-def log_normalizer(logits_BTV: jax.Array) -> jax.Array:
-    """Return the log of the sum of exponentials [B, T] of float32 [B, T, V].
-
-    The usual maximum to subtract would need a second pass over the logits; without it the sum is
-    fused with the product that makes them. z-loss keeps the normalizer near 1, so sums normally
-    stay in float32's range. If one leaves it, all are computed again with the maximum.
-    """
-    log_z = jnp.log(jnp.exp(logits_BTV).sum(-1))
-
-    @jax.named_scope(FALLBACK)
-    def carefully():
-        return jax.nn.logsumexp(logits_BTV, axis=-1)
-
-    return jax.lax.cond((jnp.abs(log_z) < SAFE_LOG).all(), lambda: log_z, carefully)
-
-
-def _log_normalizer_keeping(logits_BTV):
-    log_z = log_normalizer(logits_BTV)
-    return log_z, (logits_BTV, log_z)
-
-
-def _log_normalizer_gradient(kept, d_log_z):
-    logits_BTV, log_z = kept
-    return (d_log_z[..., None] * jnp.exp(logits_BTV - log_z[..., None]),)
-
-
-log_normalizer.defvjp(_log_normalizer_keeping, _log_normalizer_gradient)
 
 
 def check_normalizing_factor(factor: Any) -> None:

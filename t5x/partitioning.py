@@ -352,20 +352,10 @@ def cuts(axis: str, size: int) -> int:
     return partitioner.mesh.shape[mesh_axis] if mesh_axis else 1
 
 
-def is_divided() -> bool:
-    """Return whether the program is traced for several devices, which share its arrays."""
-    return _dividing() is not None
-
-
 def devices() -> list[jax.Device]:
     """Return the devices that the program is traced for."""
     partitioner = _active.get()
     return list(partitioner.mesh.devices.flat) if partitioner else jax.devices()
-
-
-def platform() -> str:
-    """Return the platform that the program is traced for: `cpu`, `gpu` or `tpu`."""
-    return devices()[0].platform
 
 
 def is_in_memory(array: jax.Array | np.ndarray) -> bool:

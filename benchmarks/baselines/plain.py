@@ -10,7 +10,6 @@ entropy have no hand-written gradients.
 """
 
 import contextlib
-import functools
 from collections.abc import Iterator
 from unittest import mock
 
@@ -22,8 +21,7 @@ from benchmarks.synthetic_step import answer
 from preflight.aot.compiler import serve
 from t5x import losses
 from t5x.examples.t5 import layers, network
-from t5x.kernels import attention
-from t5x.kernels.feed_forward import plain_feed_forward
+from t5x.kernels import reference, select
 
 
 @contextlib.contextmanager
@@ -31,15 +29,13 @@ def plainly() -> Iterator[None]:
     """Replace our functions by the plain ones."""
     with contextlib.ExitStack() as patches:
         for module, name, plain in (
-            (layers, "feed_forward", plain_feed_forward),
-            (losses, "log_normalizer", functools.partial(jax.nn.logsumexp, axis=-1)),
+            (losses, "log_normalizer", reference.log_normalizer),
             (layers.Embed, "__call__", embed),
             (network, "stack", stack),
-            (network, "prefers_gpu_kernels", lambda: False),
-            (attention, "prefers_gpu_kernels", lambda: False),
+            (select, "attention", lambda config: "plain"),
+            *((select, name, getattr(reference, name)) for name in ("feed_forward", "rms_norm")),
         ):
             patches.enter_context(mock.patch.object(module, name, plain))
-        patches.enter_context(mock.patch.dict(layers.ATTENTIONS, xla=attention.plain_attend))
         yield
 
 
@@ -48,12 +44,12 @@ def embed(self: layers.Embed, tokens_BI: jax.Array) -> jax.Array:
     return jnp.dot(jax.nn.one_hot(tokens_BI, self.vocab_size, dtype=self.dtype), self.table())
 
 
-def stack(layer: type[nn.Module], config: network.T5Config, length: int, *_):
+def stack(caller: nn.Module, layer: type[nn.Module], length: int, *_):
     """See `network.stack`; each layer has parameters of its own, `layers_0` and so on."""
 
     def run(x, *args):
         for i in range(length):
-            x, _ = layer(config, name=f"layers_{i}")(x, *args)
+            x, _ = layer(caller.config, name=f"layers_{i}")(x, *args)
         return x, None
 
     return run

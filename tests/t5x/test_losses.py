@@ -40,20 +40,18 @@ def test_the_gradient_is_probability_less_target():
     np.testing.assert_allclose(grad[0, 1], probs - [1, 0, 0], rtol=1e-5)
 
 
+def test_the_gradient_scatters_nothing():
+    """A scatter is one more pass over all logits."""
+    gradient = jax.grad(lambda x: cross_entropy(x, TARGETS)[0].sum())
+    assert "scatter" not in str(jax.make_jaxpr(gradient)(LOGITS))
+
+
 def test_bfloat16_logits_are_summed_in_float32():
     vocab = 1000
     logits = jnp.zeros((1, 1, vocab), jnp.bfloat16)
     loss, _ = cross_entropy(logits, np.array([[0]]))
     assert loss.dtype == jnp.float32
     np.testing.assert_allclose(loss, np.log(vocab), rtol=1e-6)
-
-
-@pytest.mark.parametrize("shift", [0.0, 100.0, -200.0, 1e4])
-def test_the_normalizer_is_exact_far_beyond_the_range_of_exp(shift):
-    logits = np.random.default_rng(0).normal(shift, 3, (2, 3, 50)).astype(np.float32)
-    value, grad = jax.value_and_grad(lambda x: losses.log_normalizer(x).sum())(logits)
-    np.testing.assert_allclose(value, jax.nn.logsumexp(logits, -1).sum(), rtol=1e-6)
-    np.testing.assert_allclose(grad, jax.nn.softmax(logits), rtol=1e-3, atol=1e-7)
 
 
 BATCH = {"decoder_target_tokens": np.array([[5, 6, 1, 0], [7, 1, 0, 0]])}
@@ -96,15 +94,6 @@ def test_every_packed_sequence_weighs_the_same():
     total, weights = normalizing_factor_and_weights("AVERAGE_PER_SEQUENCE", batch)
     np.testing.assert_allclose(weights, [[0.5, 0.5, 0.25, 0.25, 0.25, 0.25, 0]])
     np.testing.assert_allclose(total, 2)
-
-
-def test_on_a_gpu_the_losss_gradient_scatters_nothing(monkeypatch):
-    gradient = lambda: jax.grad(lambda x: cross_entropy(x, TARGETS)[0].sum())
-    wanted = gradient()(LOGITS)
-    assert "scatter" in str(jax.make_jaxpr(gradient())(LOGITS))
-    monkeypatch.setattr(losses, "platform", lambda: "gpu")
-    assert "scatter" not in str(jax.make_jaxpr(gradient())(LOGITS))
-    np.testing.assert_allclose(gradient()(LOGITS), wanted, rtol=1e-6)
 
 
 @pytest.mark.parametrize("factor", ["NUM_REAL_TARGET_TOKENS", "AVERAGE_PER_SEQUENCE"])

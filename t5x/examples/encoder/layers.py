@@ -9,19 +9,13 @@ from collections.abc import Callable
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jax.ad_checkpoint import checkpoint_name
 
 from t5x.array_types import FLOAT32
-from t5x.examples.t5.layers import ATTENTIONS, Dense, Initializer, partitioned
-from t5x.kernels import local_attention, rotary
-from t5x.kernels.attention import KEPT, Segments
-from t5x.kernels.lookup import lookup
+from t5x.examples.t5.layers import Dense, Initializer, partitioned
+from t5x.kernels import rotary, select
 from t5x.partitioning import constrain, gather_parameter
 
 Angles = tuple[jax.Array, jax.Array]
-# The keys that a query attends to: a mask bool [B, 1, L, L], True where it does, a window of near
-# keys, or for a GPU's kernels the segments.
-Reached = jax.Array | local_attention.Window | Segments
 
 
 class CenteredLayerNorm(nn.Module):
@@ -36,16 +30,11 @@ class CenteredLayerNorm(nn.Module):
         """Normalize [..., D], multiply by `scale` [D], add `bias` [D]."""
         init = partitioned(nn.initializers.ones, "embed")
         scale = self.param("scale", init, (x.shape[-1],), jnp.float32)
-        # Two numbers a token, without which the backward pass reads all of x twice more (9.80 to
-        # 9.54 M cycles for one layer of BERT base, 32 x 512).
-        kept = lambda statistic: checkpoint_name(statistic, KEPT)[..., None]
-        x = x.astype(jnp.float32)
-        x = x - kept(x.mean(-1))
-        x = x * kept(jax.lax.rsqrt(jax.lax.square(x).mean(-1) + self.epsilon)) * scale
+        bias = None
         if self.use_bias:
             init = partitioned(nn.initializers.zeros, "embed")
-            x = x + self.param("bias", init, (x.shape[-1],), jnp.float32)
-        return x.astype(self.dtype)
+            bias = self.param("bias", init, (x.shape[-1],), jnp.float32)
+        return select.layer_norm(x, scale, bias, self.epsilon).astype(self.dtype)
 
 
 class Table(nn.Module):
@@ -62,7 +51,7 @@ class Table(nn.Module):
         init = partitioned(self.embedding_init, "length", "embed")
         table = self.param("embedding", init, (self.rows, self.emb_dim), jnp.float32)
         table = gather_parameter(table.astype(self.dtype), "length", "embed")
-        return lookup(table, ids_BL)
+        return select.lookup(table, ids_BL)
 
 
 class SelfAttention(nn.Module):
@@ -81,7 +70,7 @@ class SelfAttention(nn.Module):
     def __call__(
         self,
         x_BLD: jax.Array,
-        keys: Reached,
+        seen: select.Seen,
         angles: Angles | None,
         enable_dropout: bool,
     ) -> jax.Array:
@@ -104,14 +93,7 @@ class SelfAttention(nn.Module):
         q = q * self.head_dim**-0.5
         if enable_dropout and self.dropout_rate:
             v = nn.Dropout(self.dropout_rate, broadcast_dims=(3,), deterministic=False)(v)
-        if isinstance(keys, Segments):
-            from t5x.kernels import triton_attention
-
-            out = triton_attention.attend([x[:, :, None] for x in (q, k, v)], keys)
-        elif isinstance(keys, local_attention.Window):
-            out = local_attention.attend(ATTENTIONS[self.kind], q, k, v, keys)
-        else:
-            out = ATTENTIONS[self.kind](q, k, v, keys, None)
+        out = select.attend(self.kind, q, k, v, seen)
         out = constrain(out.reshape(*out.shape[:2], -1), "batch", "length", "joined_kv")
         return Dense(
             x_BLD.shape[-1],

@@ -18,17 +18,13 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
+from common.errors import UserError
 from t5x.array_types import FLOAT32
 from t5x.examples.encoder import layers
 from t5x.examples.t5.layers import ACTIVATIONS, Dense, Embed, Initializer, MlpBlock, dropout
-from t5x.examples.t5.network import (
-    attention_kind,
-    check_numerics,
-    stack,
-    usable_attention_kind,
-)
-from t5x.kernels import local_attention, rotary
-from t5x.kernels.attention import Segments
+from t5x.examples.t5.network import stack
+from t5x.kernels import rotary, select
+from t5x.kernels.reference import Segments
 from t5x.partitioning import constrain
 
 
@@ -50,22 +46,17 @@ class EncoderConfig:
     dropout_rate: float = 0.1
     attention_dropout_rate: float = 0.1
     norm_epsilon: float = 1e-12
-    remat_policy: str = "auto"
-    attention: str = "auto"
+    remat_policy: select.RematPolicy = "auto"
+    attention: select.Attention = "auto"
 
     def __post_init__(self):
-        check_numerics(self)
         owner = type(self).__name__
         if self.emb_dim % self.num_heads:
-            raise ValueError(
+            raise UserError(
                 f"{owner}.emb_dim is {self.emb_dim}, which {self.num_heads} heads cannot share; "
                 "set it to a multiple of num_heads."
             )
-        if self.attention == "cudnn" and jnp.dtype(self.dtype).itemsize != 2:
-            raise ValueError(
-                f"{owner}.attention is 'cudnn', which works in bfloat16 or float16: set "
-                f"{owner}.dtype, which is {jnp.dtype(self.dtype).name}, to one of these."
-            )
+        select.check(self)
 
     @property
     def head_dim(self) -> int:
@@ -109,12 +100,12 @@ class ModernBertConfig(EncoderConfig):
         EncoderConfig.__post_init__(self)
         if (self.num_layers - 1) % self.global_every:
             above = self.num_layers + -(self.num_layers - 1) % self.global_every
-            raise ValueError(
+            raise UserError(
                 f"ModernBertConfig.num_layers is {self.num_layers}, but layers after the first run "
                 f"in groups of global_every, {self.global_every}; set it to {above}."
             )
         if self.local_window < 2 or self.local_window % 2:
-            raise ValueError(
+            raise UserError(
                 f"ModernBertConfig.local_window is {self.local_window}, but as many keys are "
                 "seen before a token as after it; set it to an even number."
             )
@@ -132,16 +123,9 @@ def positions_of(tokens_BL: jax.Array, positions_BL: jax.Array | None) -> jax.Ar
     return jnp.broadcast_to(jnp.arange(tokens_BL.shape[1]), tokens_BL.shape)
 
 
-def reached(c: EncoderConfig, segments_BL: jax.Array, radius: int | None = None) -> layers.Reached:
-    """Return the keys of the same segment, with a `radius` those at most so far away.
-
-    Padding attends to all keys in reach, or gets zeros: its output is never used.
-    """
-    if attention_kind(c) == "flash":
-        return Segments(segments_BL, segments_BL, radius=radius)
-    if radius is not None:
-        return local_attention.window(segments_BL, radius)
-    return local_attention.window(segments_BL, radius=segments_BL.shape[1]).masks[0]
+def seen(c: EncoderConfig, segments_BL: jax.Array, radius: int | None = None) -> select.Seen:
+    """Return the keys of the same segment, with a `radius` those at most so far away."""
+    return select.seen(select.attention(c), Segments(segments_BL, segments_BL, radius=radius))
 
 
 def self_attention(
@@ -149,14 +133,14 @@ def self_attention(
 ) -> layers.SelfAttention:
     """Return the submodule `attention` of the calling layer.
 
-    Raise ValueError if the configured one cannot run where the program runs.
+    Raise UserError if the configured one cannot run where the program runs.
     """
     return layers.SelfAttention(
         c.num_heads,
         c.head_dim,
         c.attention_dropout_rate,
         c.dtype,
-        usable_attention_kind(c),
+        select.attention(c),
         use_bias,
         inner,
         outer,
@@ -173,7 +157,7 @@ class BertLayer(nn.Module):
     config: BertConfig
 
     @nn.compact
-    def __call__(self, x: jax.Array, keys: layers.Reached, enable_dropout: bool):
+    def __call__(self, x: jax.Array, keys: select.Seen, enable_dropout: bool):
         """Map [B, L, D] to ([B, L, D], None); `nn.scan` wants the second."""
         c = self.config
 
@@ -197,8 +181,8 @@ class BertEncoder(nn.Module):
     def __call__(self, x: jax.Array, segments_BL: jax.Array, enable_dropout: bool) -> jax.Array:
         """Map [B, L, D] to [B, L, D]."""
         c = self.config
-        bert_layers = stack(self, BertLayer, c.num_layers, 2, enable_dropout)
-        x, _ = bert_layers(x, reached(c, segments_BL), enable_dropout)
+        bert_layers = stack(self, BertLayer, c.num_layers, 2)
+        x, _ = bert_layers(x, seen(c, segments_BL), enable_dropout)
         return x
 
 
@@ -231,7 +215,7 @@ class Bert(nn.Module):
         """Encode int32 [B, L] to [B, L, D]; segment 0 is padding, no segments mean no padding."""
         c = self.config
         if positions is None and tokens.shape[1] > c.max_length:  # jnp.take would return NaN
-            raise ValueError(
+            raise UserError(
                 f"Texts of {tokens.shape[1]} tokens are longer than BertConfig.max_length, "
                 f"{c.max_length}; cut them."
             )
@@ -273,7 +257,7 @@ class ModernBertLayer(nn.Module):
 
     @nn.compact
     def __call__(
-        self, x, keys: layers.Reached, angles: layers.Angles, enable_dropout: bool
+        self, x, keys: select.Seen, angles: layers.Angles, enable_dropout: bool
     ) -> jax.Array:
         """Map [B, L, D] to [B, L, D]."""
         c = self.config
@@ -317,7 +301,7 @@ class ModernBertEncoder(nn.Module):
     def __call__(self, x, segments_BL, positions_BL, enable_dropout: bool) -> jax.Array:
         """Map [B, L, D] to [B, L, D], normalized."""
         c = self.config
-        all_keys, window = reached(c, segments_BL), reached(c, segments_BL, c.local_window // 2)
+        all_keys, window = seen(c, segments_BL), seen(c, segments_BL, c.local_window // 2)
         far, near = (
             rotary.angles(positions_BL, c.head_dim, theta)
             for theta in (c.global_theta, c.local_theta)
@@ -325,7 +309,7 @@ class ModernBertEncoder(nn.Module):
         x = ModernBertLayer(c, True, name="first_layer")(x, all_keys, far, enable_dropout)
         groups = (c.num_layers - 1) // c.global_every
         if groups:
-            grouped = stack(self, ModernBertGroup, groups, 5, enable_dropout)
+            grouped = stack(self, ModernBertGroup, groups, 5)
             x, _ = grouped(x, window, near, all_keys, far, enable_dropout)
         return layers.CenteredLayerNorm(c.dtype, c.norm_epsilon, False, name="encoder_norm")(x)
 

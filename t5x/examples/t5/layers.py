@@ -17,26 +17,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from t5x.array_types import FLOAT32
-from t5x.kernels import attention
-from t5x.kernels.feed_forward import feed_forward, gelu
-from t5x.kernels.lookup import lookup
-from t5x.kernels.product import contract, product, scaled
+from t5x.kernels import select
 from t5x.partitioning import constrain, gather_parameter
 
 Initializer = Callable[..., jax.Array]
 Distribution = Literal["truncated_normal", "normal", "uniform"]
 
-
-ATTENTIONS: dict[str, Callable[..., jax.Array]] = {
-    "xla": attention.attend,
-    "cudnn": attention.attend_by_cudnn,
-    "plain": attention.plain_attend,
-}
 # T5's gelu is the approximation by tanh; the encoders' is exact, by the error function.
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "linear": lambda x: x,
     "gelu": nn.gelu,
-    "gelu_exact": gelu,
+    "gelu_exact": select.gelu,
     "relu": nn.relu,
     "silu": nn.silu,
 }
@@ -71,7 +62,7 @@ class Dense(nn.Module):
         """Map [..., in] to [..., features] in `output_dtype` (default `dtype`)."""
         made = self.output_dtype or self.dtype
         kernel, bias = kernel_and_bias(self, x.shape[-1], self.dtype, made)
-        out = product(x.astype(self.dtype), kernel, made)
+        out = select.dense(x.astype(self.dtype), kernel, made)
         return out if bias is None else out + bias
 
 
@@ -114,16 +105,7 @@ class LayerNorm(nn.Module):
         """Return `x` [B, I, D] plus `y` if there is one, and its norm times `scale` [D]."""
         init = partitioned(nn.initializers.ones, "embed")
         scale = self.param("scale", init, (x.shape[-1],), jnp.float32).astype(self.dtype)
-        if attention.prefers_gpu_kernels():
-            from t5x.kernels import triton_norm
-
-            return triton_norm.of_sum(x, y, scale, self.epsilon)
-        if y is not None:
-            x = constrain(x + y, "batch", "length", "embed")
-        wide = x.astype(jnp.float32)
-        variance = jnp.mean(jax.lax.square(wide), axis=-1, keepdims=True)
-        normed = (wide * jax.lax.rsqrt(variance + self.epsilon)).astype(self.dtype)
-        return x, scaled(normed, scale)
+        return select.rms_norm(x, y, scale, self.epsilon)
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """Normalize [B, I, D] and multiply by `scale` [D]."""
@@ -146,11 +128,11 @@ class Embed(nn.Module):
 
     def __call__(self, tokens_BI: jax.Array) -> jax.Array:
         """Return the rows [B, I, D] of ids int32 [B, I]."""
-        return lookup(self.table(), tokens_BI)
+        return select.lookup(self.table(), tokens_BI)
 
     def attend(self, x_BTD: jax.Array) -> jax.Array:
         """Return float32 logits [B, T, V], a product with each row of the table."""
-        return product(x_BTD, self.table().T, jnp.float32)
+        return select.dense(x_BTD, self.table().T, jnp.float32)
 
     def table(self) -> jax.Array:
         """Return the table in `dtype`."""
@@ -183,9 +165,8 @@ class MlpBlock(nn.Module):
             ones = jnp.ones((x.shape[0], 1, self.mlp_dim), self.dtype)
             keep = nn.Dropout(self.dropout_rate, deterministic=False)(ones)
         activations = tuple(ACTIVATIONS[name] for name in self.activations)
-        out = feed_forward(
-            activations, x.astype(self.dtype), keep, wi, wo, biases if bias else None
-        )
+        inner_bias = biases if bias else None
+        out = select.feed_forward(activations, x.astype(self.dtype), keep, wi, wo, inner_bias)
         return out if outer_bias is None else out + outer_bias
 
 
@@ -212,17 +193,10 @@ class Attention(nn.Module):
         self.key = Kernel(width, axes, init)
         self.value = Kernel(width, axes, init)
 
-    def projected(self, x_BLD: jax.Array, *projections: Kernel) -> jax.Array:
-        """Return the products [B, L, P, H, K] of `x_BLD` and each of P projections, as one."""
-        found = [kernel(x_BLD.shape[-1], self.dtype)[0] for kernel in projections]
-        joined = jnp.stack(found, 1) if len(found) > 1 else found[0][:, None]
-        out = contract("BLD,DPF->BLPF", x_BLD.astype(self.dtype), joined)
-        return out.reshape(*out.shape[:3], self.num_heads, self.head_dim)
-
     def heads(self, x_BLD: jax.Array, projection: Kernel) -> jax.Array:
         """Return the product [B, L, H, K] of `x_BLD` and one projection."""
         kernel, _ = projection(x_BLD.shape[-1], self.dtype)
-        out = product(x_BLD.astype(self.dtype), kernel)
+        out = select.dense(x_BLD.astype(self.dtype), kernel)
         return out.reshape(*out.shape[:-1], self.num_heads, self.head_dim)
 
     def keys_values(self, x_BSD: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -234,48 +208,27 @@ class Attention(nn.Module):
         self,
         x_BQD: jax.Array,
         source: jax.Array | tuple[jax.Array, jax.Array],
-        mask: jax.Array | attention.Segments | None = None,
+        seen: select.Seen | None = None,
         bias: jax.Array | None = None,
         enable_dropout: bool = False,
     ) -> jax.Array:
         """Attend from queries [B, Q, D] to `source`; return [B, Q, D].
 
         `source` is [B, S, D], `x_BQD` itself for attention of a row to itself, or keys and values
-        [B, S, H, K]. `mask` is bool, broadcastable to [B, H, Q, S], True where a query attends; for
-        kernels of a GPU its segments. `bias` is added to the logits, broadcastable to [B, H, Q, S];
-        for these kernels by distance. One mask for all queries drops attention weights.
+        [B, S, H, K]. `seen` and `bias` come from `select.seen` and `select.bias`. One mask for all
+        queries drops attention weights.
         """
-        drop = None
+        q = self.heads(x_BQD, self.query)
+        k, v = source if isinstance(source, tuple) else self.keys_values(source)
         if enable_dropout and self.dropout_rate:
             # With one mask for all queries, dropping a weight is the same as dropping its value.
-            drop = nn.Dropout(self.dropout_rate, broadcast_dims=(-1,), deterministic=False)
-        if isinstance(mask, attention.Segments):
-            from t5x.kernels import triton_attention
-
-            out = triton_attention.attend(self._parts(x_BQD, source, drop), mask, bias)
-        else:
-            q = self.heads(x_BQD, self.query)
-            k, v = source if isinstance(source, tuple) else self.keys_values(source)
-            v = drop(v) if drop else v
-            if self.float32_logits:
-                q, k = q.astype(jnp.float32), k.astype(jnp.float32)
-            out = ATTENTIONS[self.kind](q, k, v, mask, bias)
-        out = out.reshape(*out.shape[:2], -1)
-        out = constrain(out, "batch", "length", "joined_kv")
+            v = nn.Dropout(self.dropout_rate, broadcast_dims=(-1,), deterministic=False)(v)
+        if self.float32_logits:
+            q, k = q.astype(jnp.float32), k.astype(jnp.float32)
+        out = select.attend(self.kind, q, k, v, seen, bias)
+        out = constrain(out.reshape(*out.shape[:2], -1), "batch", "length", "joined_kv")
         init = scaled_init("normal")
         return Dense(x_BQD.shape[-1], ("joined_kv", "embed"), init, self.dtype, name="out")(out)
-
-    def _parts(self, x_BQD, source, drop) -> list[jax.Array]:
-        """Return queries, keys and values as parts of as few arrays as possible."""
-        if source is x_BQD:
-            arrays = [self.projected(x_BQD, self.query, self.key, self.value)]
-        else:
-            arrays = [self.projected(x_BQD, self.query)]
-            arrays.append(self.projected(source, self.key, self.value))
-        if drop:
-            *others, v = [x[:, :, i : i + 1] for x in arrays for i in range(x.shape[2])]
-            arrays = [*others, drop(v)]
-        return arrays
 
 
 def relative_position_bucket(
@@ -311,36 +264,15 @@ class RelativePositionBiases(nn.Module):
     max_distance: int = 128
 
     @nn.compact
-    def __call__(
-        self, query_positions: jax.Array, key_length: int, by_distance: bool = False
-    ) -> jax.Array:
-        """Return float32 bias [1, H, Q, S] for int32 query positions [Q] and keys 0…S-1.
-
-        With `by_distance` it is [H, Q + S - 1], for distances key - query from 1 - Q to S - 1.
-        """
+    def __call__(self, distance_N: jax.Array) -> jax.Array:
+        """Return the float32 bias [H, N] of int32 distances, key minus query."""
         init = nn.initializers.variance_scaling(1.0, "fan_avg", "uniform")
         init = partitioned(init, "heads", "relpos_buckets")
         table_HR = self.param("rel_embedding", init, (self.num_heads, self.buckets), jnp.float32)
-        if by_distance:
-            relative = jnp.arange(1 - len(query_positions), key_length)
-        else:
-            relative = jnp.arange(key_length)[None, :] - query_positions[:, None]
-        bucket = relative_position_bucket(
-            relative, self.bidirectional, self.buckets, self.max_distance
+        bucket_N = relative_position_bucket(
+            distance_N, self.bidirectional, self.buckets, self.max_distance
         )
         # A product with one-hot rows, because its gradient is a product too and not a scatter.
-        one_hot = jax.nn.one_hot(bucket, self.buckets, dtype=self.dtype)
+        one_hot_NR = jax.nn.one_hot(bucket_N, self.buckets, dtype=self.dtype)
         table = table_HR.astype(self.dtype)
-        bias = jnp.einsum("HR,...R->H...", table, one_hot, preferred_element_type=jnp.float32)
-        return bias if by_distance else bias[None]
-
-
-def by_positions(bias_HN: jax.Array, queries: int) -> jax.Array:
-    """Return a bias [1, H, Q, S] of one by distance [H, Q + S - 1], from 1 - Q to S - 1."""
-    heads, distances = bias_HN.shape
-    padded = jnp.pad(bias_HN, ((0, 0), (0, 1)))[:, None]
-    # A product with ones, whose gradient is a product too: a CPU computes it sooner than a sum.
-    repeated = (jnp.ones((heads, queries, 1), padded.dtype) @ padded).reshape(heads, -1)
-    # Cut one shorter than the repeated row, each row begins one distance earlier than the last.
-    rows = repeated[:, queries - 1 : -1].reshape(heads, queries, distances)
-    return rows[None, :, :, : distances - queries + 1]
+        return jnp.einsum("HR,NR->HN", table, one_hot_NR, preferred_element_type=jnp.float32)

@@ -16,29 +16,12 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
+from common.errors import UserError
 from t5x.array_types import FLOAT32, Cache
 from t5x.examples.t5 import layers
-from t5x.kernels.attention import KEPT, Segments, has_gpu_kernels, prefers_gpu_kernels
-from t5x.partitioning import constrain, platform
-
-ATTENTIONS = ("auto", "flash", *layers.ATTENTIONS)
-
-
-def _is_cudnns(primitive: Any, *_: Any, **__: Any) -> bool:
-    """Return whether `primitive` is the attention of `attend_by_cudnn`, which has no name."""
-    return primitive.name.startswith("dot_product_attention_fwd")
-
-
-_either = jax.checkpoint_policies.save_from_both_policies
-_ATTENTION = _either(_is_cudnns, jax.checkpoint_policies.save_only_these_names(KEPT))
-REMAT = {
-    "products": _either(_ATTENTION, jax.checkpoint_policies.dots_with_no_batch_dims_saveable),
-    "minimal": _ATTENTION,
-    "full": None,
-}
-REMAT_POLICIES = ("auto", "none", *REMAT)
-REMAT_ON_GPU = {"flash": "none", "cudnn": "products"}  # what `auto` is with these kernels
-HEAD_DIMS = (16, 32, 64, 128)  # of `flash`
+from t5x.kernels import select
+from t5x.kernels.reference import Segments
+from t5x.partitioning import constrain
 
 
 @flax.struct.dataclass
@@ -54,10 +37,10 @@ class T5Config:
     With `own_relative_bias` each layer has its own relative position table (umT5, Chung et al.
     2023: `encoder/layers_0/relpos_bias/…`); otherwise the layers of a stack share one, as in T5.
 
-    `attention` is `xla`, with hand-written gradients (`t5x.kernels.attention`); `flash`, our
-    kernels for GPUs, in 16 bits (`t5x.kernels.triton_attention`); `cudnn`, NVIDIA's kernels, in 16
-    bits; `auto`, `flash` on one GPU where it works, else `xla`; or `plain`, the reference that the
-    others must match.
+    `attention` is `xla`, with hand-written gradients (`t5x.kernels.xla`); `flash`, our kernels for
+    GPUs, in 16 bits (`t5x.kernels.gpu_attention`); `cudnn`, NVIDIA's kernels, in 16 bits; `plain`,
+    the reference that the others must match; or `auto`, `flash` on one GPU where it works, else
+    `xla`.
     """
 
     vocab_size: int
@@ -72,88 +55,29 @@ class T5Config:
     dropout_rate: float = 0.1
     logits_via_embedding: bool = False
     float32_attention_logits: bool = False
-    remat_policy: str = "auto"
+    remat_policy: select.RematPolicy = "auto"
     own_relative_bias: bool = False
-    attention: str = "auto"
+    attention: select.Attention = "auto"
 
     def __post_init__(self):
         object.__setattr__(self, "mlp_activations", tuple(self.mlp_activations))  # hashable
         if not self.mlp_activations or not layers.ACTIVATIONS.keys() >= {*self.mlp_activations}:
-            raise ValueError(
+            raise UserError(
                 f"T5Config.mlp_activations is {self.mlp_activations}; set it to one or several of "
                 f"{sorted(layers.ACTIVATIONS)}."
             )
-        check_numerics(self)
-        if self.attention == "cudnn" and not in_halves(self):
-            raise ValueError(
-                "T5Config.attention is 'cudnn', which works in bfloat16 or float16: set "
-                f"T5Config.dtype, which is {jnp.dtype(self.dtype).name}, to one of these and "
-                "float32_attention_logits to False."
-            )
-
-
-def in_halves(config: Any) -> bool:
-    """Return whether attention is computed in 16 bits."""
-    wide = getattr(config, "float32_attention_logits", False)  # which encoders do not have
-    return jnp.dtype(config.dtype).itemsize == 2 and not wide
-
-
-def attention_kind(config: Any) -> str:
-    """Return the attention of a configuration; `auto` depends on where the program runs."""
-    if config.attention != "auto":
-        return config.attention
-    fits = in_halves(config) and config.head_dim in HEAD_DIMS
-    return "flash" if fits and prefers_gpu_kernels() else "xla"
-
-
-def check_numerics(config: Any) -> None:
-    """Raise ValueError unless dtype, remat_policy and attention of a configuration exist."""
-    owner = type(config).__name__
-    if not jnp.issubdtype(config.dtype, jnp.floating):
-        raise ValueError(
-            f"{owner}.dtype is {jnp.dtype(config.dtype).name}, which holds no fractions; set it "
-            "to 'bfloat16' or 'float32'."
-        )
-    for name, known in (("remat_policy", REMAT_POLICIES), ("attention", ATTENTIONS)):
-        if (value := getattr(config, name)) not in known:
-            raise ValueError(f"{owner}.{name} is {value!r}; choose one of {known}.")
-
-
-def usable_attention_kind(config: Any) -> str:
-    """Return `attention_kind`. Raise ValueError if it cannot run on this device."""
-    kind, owner = attention_kind(config), type(config).__name__
-    if kind != "flash":
-        return kind
-    if not has_gpu_kernels():
-        raise ValueError(
-            f"{owner}.attention is 'flash', whose kernels need an NVIDIA GPU of Ampere or newer; "
-            f"set network.{owner}.attention to 'xla'."
-        )
-    wrong = []
-    if jnp.dtype(config.dtype).itemsize != 2:
-        wrong.append(f"dtype is {jnp.dtype(config.dtype).name}")
-    elif not in_halves(config):
-        wrong.append("float32_attention_logits is True")
-    if config.head_dim not in HEAD_DIMS:
-        wrong.append(f"heads are {config.head_dim} wide")
-    if wrong:
-        raise ValueError(
-            f"{owner}.attention is 'flash', which works in bfloat16 or float16, for heads "
-            f"of {', '.join(map(str, HEAD_DIMS))}, but {' and '.join(wrong)}; change that, or set "
-            f"network.{owner}.attention to 'xla'."
-        )
-    return kind
+        select.check(self)
 
 
 def make_attention(c: T5Config, name: str | None = None) -> layers.Attention:
-    """Return an attention of these sizes. Raise ValueError if it cannot run on this device."""
+    """Return an attention of these sizes. Raise UserError if it cannot run on this device."""
     return layers.Attention(
         c.num_heads,
         c.head_dim,
         c.dropout_rate,
         c.dtype,
         c.float32_attention_logits,
-        usable_attention_kind(c),
+        select.attention(c),
         name=name,
     )
 
@@ -233,29 +157,18 @@ def _written(kept_MHTK: jax.Array, new_M1HK: jax.Array, position: jax.Array) -> 
     return jax.lax.dynamic_update_slice_in_dim(kept_MHTK, new_M1HK.swapaxes(1, 2), position, axis=2)
 
 
-def stack(
-    caller: Any, layer: type[nn.Module], length: int, broadcast: int, training: bool
-) -> nn.Module:
+def stack(caller: Any, layer: type[nn.Module], length: int, broadcast: int) -> nn.Module:
     """Return the submodule `layers` of the calling module, and with its `config`.
 
     It is `length` layers with stacked parameters, which share `broadcast` arguments. The last of
-    these, a flag, is static for rematerialization. One body runs all layers in a loop, which
-    compiles sooner. But all that the gradient needs is copied into the arrays of a loop, and out of
-    them again. So there is none with kernels of a GPU, unless parameters are initialized, nor on a
-    CPU when `training`.
+    these, a flag, is static for rematerialization.
     """
     config = caller.config
-    policy, kind = config.remat_policy, attention_kind(config)
-    by_kernels, on_cpu = kind in REMAT_ON_GPU and has_gpu_kernels(), platform() == "cpu"
-    if policy == "auto" and by_kernels:
-        policy = REMAT_ON_GPU[kind]
-    elif policy == "auto":
-        policy = "none" if on_cpu else "minimal"
-    unrolled = (on_cpu and training) or (by_kernels and not caller.is_initializing())
+    policy, unrolled = select.layer_loop(config, caller.is_initializing())
     if policy != "none":
         layer = nn.remat(
             layer,
-            policy=REMAT[policy],
+            policy=select.REMAT[policy],
             prevent_cse=unrolled,  # a loop's two bodies have no common subexpressions
             static_argnums=(broadcast + 1,),
         )
@@ -277,19 +190,16 @@ def relative_bias(
 ) -> jax.Array:
     """Return the bias from the table `relpos_bias` of the calling stack or layer.
 
-    It is [1, H, Q, S] for all positions of x, or for one `position` and those of a cache. For
-    kernels of a GPU it is [H, Q + S - 1], by distance.
+    It is for all positions of x, or for one `position` and those of a cache, as `select.attend`
+    reads it.
     """
     table = layers.RelativePositionBiases(c.num_heads, bidirectional, c.dtype, name="relpos_bias")
-    if cache is not None:
-        return table(position[None], cache[0].shape[2])
-    length = x.shape[1]
-    flash = attention_kind(c) == "flash"
-    by_distance = flash or platform() == "cpu"
-    bias = table(jnp.arange(length), length, by_distance)
-    if flash or not by_distance:
-        return bias
-    return layers.by_positions(bias, length)  # each distance is looked up once: CPUs feel it
+    queries = x.shape[1]
+    if cache is None:
+        distance_N = jnp.arange(1 - queries, queries)
+    else:
+        distance_N = jnp.arange(cache[0].shape[2]) - position
+    return select.bias(select.attention(c), table(distance_N), queries)
 
 
 class Encoder(nn.Module):
@@ -306,7 +216,7 @@ class Encoder(nn.Module):
             bias = relative_bias(c, True, x_BID)
         x = layers.dropout(c.dropout_rate, enable_dropout)(x_BID)
         x = constrain(x, "batch", "length", "embed")
-        encoder_layers = stack(self, EncoderLayer, c.num_encoder_layers, 3, enable_dropout)
+        encoder_layers = stack(self, EncoderLayer, c.num_encoder_layers, 3)
         x, _ = encoder_layers(x, mask, bias, enable_dropout)
         x = layers.LayerNorm(c.dtype, name="encoder_norm")(x)
         return layers.dropout(c.dropout_rate, enable_dropout)(x)
@@ -332,7 +242,7 @@ class Decoder(nn.Module):
         x = layers.dropout(c.dropout_rate, enable_dropout)(x_BTD)
         x = constrain(x, "batch", "length", "embed")
         if caches is None:
-            decoder_layers = stack(self, DecoderLayer, c.num_decoder_layers, 5, enable_dropout)
+            decoder_layers = stack(self, DecoderLayer, c.num_decoder_layers, 5)
             x, _ = decoder_layers(x, encoded, mask, bias, cross_mask, enable_dropout)
         else:
             # Not scanned: a scan would copy each layer's kernels and cache out of the stack and
@@ -371,7 +281,7 @@ class Transformer(nn.Module):
     ) -> jax.Array:
         """Encode int32 [B, I] to [B, I, D]; id 0 is padding and is masked."""
         segments = segments_of(encoder_input_tokens, encoder_segment_ids)
-        mask = attention_mask(self.config, segments, segments)
+        mask = select.seen(select.attention(self.config), Segments(segments, segments))
         x = self.token_embedder(encoder_input_tokens)
         return self.encoder(x, mask, enable_dropout)
 
@@ -387,12 +297,13 @@ class Transformer(nn.Module):
         enable_dropout: bool = True,
     ) -> jax.Array:
         """Return float32 logits [B, T, V] of all targets at once (teacher forcing)."""
-        c = self.config
+        kind = select.attention(self.config)
         inputs = segments_of(encoder_input_tokens, encoder_segment_ids)
         targets = segments_of(decoder_target_tokens, decoder_segment_ids)
-        masks = attention_mask(c, targets, targets, causal=True), attention_mask(c, targets, inputs)
+        mask = select.seen(kind, Segments(targets, targets, causal=True))
+        cross_mask = select.seen(kind, Segments(targets, inputs))
         x = self.token_embedder(decoder_input_tokens)
-        y, _ = self.decoder(x, encoded, *masks, enable_dropout)
+        y, _ = self.decoder(x, encoded, mask, cross_mask, enable_dropout)
         return self.logits(y)
 
     def decode_step(
@@ -446,22 +357,3 @@ class Transformer(nn.Module):
 def segments_of(tokens: jax.Array, segment_ids: jax.Array | None) -> jax.Array:
     """Return segment ids int32 [B, L] of tokens: 0 for padding, all 1 if nothing is packed."""
     return jnp.where(tokens > 0, 1 if segment_ids is None else segment_ids, 0)
-
-
-def attention_mask(
-    config: T5Config, queries: jax.Array, keys: jax.Array, causal: bool = False
-) -> jax.Array | Segments:
-    """Return which keys a query attends to: those of its segment, if `causal` none after it.
-
-    From segments [B, Q] and [B, S], 0 for padding, make a mask [B, 1, Q, S], once for all layers,
-    or `Segments` for kernels of a GPU.
-    """
-    if attention_kind(config) == "flash":
-        return Segments(queries, keys, causal)
-    queries = queries[:, None, :, None]
-    mask = (queries == keys[:, None, None, :]) & (queries > 0)
-    if causal:
-        mask &= jnp.tril(jnp.ones(mask.shape[-2:], bool))
-    # Padding queries attend to all keys, so that no softmax row is empty. Their output is never
-    # used.
-    return jax.lax.optimization_barrier(mask | ~mask.any(-1, keepdims=True))

@@ -11,6 +11,7 @@ import pytest
 from fakes.encoder_golden import FAMILIES, EncoderGolden
 from t5x import optimizers
 from t5x.examples.encoder import network
+from t5x.kernels import select
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import TrainState
 from t5x.train_step import train_step
@@ -158,17 +159,10 @@ def test_kernels_of_a_gpu_have_the_same_loss_and_gradients(monkeypatch, family):
     model, params, batch = g.model(), g.params("init"), g.batch(0)
     gradient = lambda: jax.jit(jax.value_and_grad(model.loss_fn, has_aux=True))(params, batch, None)
     (wanted, _), wanted_grads = gradient()
-    for name in ("attention_kind", "usable_attention_kind"):
-        monkeypatch.setattr(network, name, lambda config: "flash")
+    monkeypatch.setattr(select, "attention", lambda config: "flash")
     (found, _), grads = gradient()
     np.testing.assert_allclose(found, wanted, rtol=TOLERANCE)
     jax.tree.map(close, grads, wanted_grads)
-
-
-def test_kernels_of_a_gpu_are_refused_elsewhere():
-    config = network.BertConfig(8, attention="flash")
-    with pytest.raises(ValueError, match="'flash', whose kernels need an NVIDIA GPU"):
-        network.Bert(config).init(jax.random.key(0), jnp.ones((1, 4), jnp.int32))
 
 
 def test_dropout_needs_a_key_and_depends_on_it(one):
@@ -183,9 +177,6 @@ def test_dropout_needs_a_key_and_depends_on_it(one):
     ("config", "setting", "named"),
     [
         ("BertConfig", {"num_heads": 7}, "7 heads"),
-        ("BertConfig", {"attention": "fast"}, "BertConfig.attention is 'fast'"),
-        ("BertConfig", {"attention": "cudnn"}, "BertConfig.dtype"),
-        ("BertConfig", {"dtype": "int32"}, "BertConfig.dtype is int32"),
         ("ModernBertConfig", {"num_layers": 12}, "num_layers is 12"),
         ("ModernBertConfig", {"local_window": 7}, "local_window is 7"),
     ],

@@ -8,7 +8,7 @@ import pytest
 from fakes.golden import Golden
 from t5x.checkpointing.layer_stacking import stack_layers
 from t5x.examples.t5 import layers, network
-from t5x.kernels import attention
+from t5x.kernels import select
 
 RTOL = 1e-5
 
@@ -219,23 +219,6 @@ def test_relative_positions_fall_into_their_buckets(bidirectional, distances, bu
     assert found.tolist() == buckets
 
 
-@pytest.mark.parametrize(
-    ("config", "kernels", "named"),
-    [
-        ({"attention": "cudnn", "dtype": jnp.float32}, True, "T5Config.dtype"),
-        ({}, False, "NVIDIA"),
-        ({"dtype": jnp.float32}, True, "dtype is float32"),
-        ({"float32_attention_logits": True}, True, "float32_attention_logits is True"),
-        ({"head_dim": 24}, True, "24"),
-    ],
-)
-def test_kernels_are_refused_where_they_cannot_work(monkeypatch, config, kernels, named):
-    monkeypatch.setattr(network, "has_gpu_kernels", lambda: kernels)
-    config = {"dtype": jnp.bfloat16, "attention": "flash", **config}
-    with pytest.raises(ValueError, match=named):
-        network.make_attention(network.T5Config(8, **config))
-
-
 def test_plain_attention_has_the_same_loss_and_gradients():
     golden = Golden("t5_1_1")
     params, batch = stack_layers(golden.tree("init_params")), golden.batch(0)
@@ -255,28 +238,11 @@ def test_with_kernels_of_a_gpu_the_layers_run_without_a_loop(monkeypatch, one, k
     batch = example(ids(0, 2, 6), ids(1, 2, 4))
     gradient = lambda: jax.grad(lambda p: model.loss_fn(p, batch, None)[0])
     wanted = jax.jit(gradient())(params)
-    monkeypatch.setattr(network, "platform", lambda: "gpu")
-    monkeypatch.setattr(network, "has_gpu_kernels", lambda: True)
-    monkeypatch.setitem(network.REMAT_ON_GPU, "xla", network.REMAT_ON_GPU[kind])
+    monkeypatch.setitem(select.REMAT_ON_GPU, "xla", select.REMAT_ON_GPU[kind])
     layers, traced = model.module.config.num_encoder_layers, str(jax.make_jaxpr(gradient())(params))
     assert f"unroll={layers}" in traced
     assert ("checkpoint[" in traced or "remat" in traced) == kept
     jax.tree.map(lambda a, b: close(a, b, 1e-4), jax.jit(gradient())(params), wanted)
-
-
-@pytest.mark.parametrize(
-    ("platform", "training", "looped"),
-    [("tpu", True, True), ("gpu", True, True), ("cpu", False, True), ("cpu", True, False)],
-)
-def test_without_kernels_the_layers_run_in_a_loop_unless_a_cpu_trains(
-    monkeypatch, one, platform, training, looped
-):
-    model, params = one
-    monkeypatch.setattr(network, "platform", lambda: platform)
-    rng = jax.random.key(0) if training else None
-    loss = lambda p: model.loss_fn(p, example(ids(0, 2, 6), ids(1, 2, 4)), rng)[0]
-    layers, traced = model.module.config.num_encoder_layers, str(jax.make_jaxpr(loss)(params))
-    assert (f"unroll={layers}" in traced) != looped
 
 
 def test_kernels_of_a_gpu_have_the_same_loss_and_gradients(monkeypatch, one):
@@ -284,17 +250,6 @@ def test_kernels_of_a_gpu_have_the_same_loss_and_gradients(monkeypatch, one):
     batch = example(ids(0, 2, 6), ids(1, 2, 4))
     gradient = lambda: jax.jit(jax.grad(lambda p: model.loss_fn(p, batch, None)[0]))(params)
     wanted = gradient()
-    for name in ("attention_kind", "usable_attention_kind"):
-        monkeypatch.setattr(network, name, lambda config: "flash")
-    monkeypatch.setattr(attention, "prefers_gpu_kernels", lambda: True)
+    monkeypatch.setattr(select, "attention", lambda config: "flash")
+    monkeypatch.setattr(select, "prefers_gpu_kernels", lambda: True)
     jax.tree.map(lambda a, b: close(a, b, 1e-4), gradient(), wanted)
-
-
-def test_auto_is_flash_on_one_gpu_where_it_works(monkeypatch):
-    kind = lambda **fields: network.attention_kind(network.T5Config(8, **fields))
-    assert kind(dtype=jnp.bfloat16) == "xla"
-    monkeypatch.setattr(network, "prefers_gpu_kernels", lambda: True)
-    assert kind(dtype=jnp.bfloat16) == "flash"
-    assert kind(dtype=jnp.bfloat16, attention="cudnn") == "cudnn"
-    assert kind(dtype=jnp.bfloat16, head_dim=24) == "xla"
-    assert kind() == "xla"

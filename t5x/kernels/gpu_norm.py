@@ -1,11 +1,11 @@
 """The root-mean-square norm (Zhang and Sennrich 2019) of a sum, statistics in float32.
 
-  total_BID, normed_BID = triton_norm.of_sum(x_BID, y_BID, scale_D, 1e-6)
+  total_BID, normed_BID = gpu_norm.rms_norm(x_BID, y_BID, scale_D, 1e-6)
 
 Kernels for NVIDIA GPUs. One adds and normalizes, and one computes the gradient from the sum and one
 number a row. XLA reads the rows once for the statistics and once more for the rest.
 
-On other platforms the same kernels are interpreted, slowly, for tests.
+Where `interpret`, the kernels run on any platform, slowly, for tests.
 
 Shapes: B batch, I length, D features, N rows of all examples.
 """
@@ -17,38 +17,40 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 
-from t5x.partitioning import per_device, platform
+from t5x.partitioning import per_device
 
 ROWS = 1  # at a time, by one warp
 PROGRAMS = 4096  # that share the rows of a gradient
 
 
-def of_sum(
-    x_BID: jax.Array, y_BID: jax.Array | None, scale_D: jax.Array, epsilon: float
+def rms_norm(
+    x_BID: jax.Array,
+    y_BID: jax.Array | None,
+    scale_D: jax.Array,
+    epsilon: float,
+    interpret: bool = False,
 ) -> tuple[jax.Array, jax.Array]:
-    """Return `x_BID` plus `y_BID` if there is one, and that over its root mean square of D.
-
-    The second is multiplied by `scale_D`, in the scale's dtype.
-    """
+    """See `reference.rms_norm`."""
     terms = (x_BID,) if y_BID is None else (x_BID, y_BID)
 
     def of_device(scale_D, *terms):
         flat = tuple(x.reshape(-1, x.shape[-1]) for x in terms)
-        return tuple(x.reshape(terms[0].shape) for x in _of_sum(epsilon, flat, scale_D))
+        return tuple(x.reshape(terms[0].shape) for x in _of_sum(epsilon, interpret, flat, scale_D))
 
     axes = [(None,), *[("batch", None, None)] * len(terms)]
     return per_device(of_device, axes, ("batch", None, None))(scale_D, *terms)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _of_sum(epsilon: float, terms_ND, scale_D):
-    return _forward(epsilon, terms_ND, scale_D)[0]
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _of_sum(epsilon: float, interpret: bool, terms_ND, scale_D):
+    return _forward(epsilon, interpret, terms_ND, scale_D)[0]
 
 
-def _forward(epsilon, terms_ND, scale_D):
+def _forward(epsilon, interpret, terms_ND, scale_D):
     like = terms_ND[0]
     rows = jax.ShapeDtypeStruct(like.shape[:1], jnp.float32)
     total, normed, inverse = _call(
+        interpret,
         functools.partial(_forward_kernel, epsilon, *like.shape),
         pl.cdiv(len(like), ROWS),
         (scale_D, *terms_ND),
@@ -57,12 +59,13 @@ def _forward(epsilon, terms_ND, scale_D):
     return (total, normed), (total, scale_D, inverse, len(terms_ND))
 
 
-def _backward(epsilon, kept, gradients):
+def _backward(_, interpret, kept, gradients):
     total, scale_D, inverse, terms = kept
     rows, width = total.shape
     programs = min(PROGRAMS, pl.cdiv(rows, ROWS))
     turns = pl.cdiv(rows, ROWS * programs)
     d_total, d_scales = _call(
+        interpret,
         functools.partial(_backward_kernel, rows, width, turns),
         programs,
         (scale_D, total, inverse, *gradients),
@@ -74,7 +77,7 @@ def _backward(epsilon, kept, gradients):
 _of_sum.defvjp(_forward, _backward)
 
 
-def _call(kernel, programs: int, args, results):
+def _call(interpret: bool, kernel, programs: int, args, results):
     return pl.pallas_call(
         kernel,
         grid=(programs,),
@@ -82,7 +85,7 @@ def _call(kernel, programs: int, args, results):
         out_specs=[_entire(x) for x in results],
         out_shape=[jax.ShapeDtypeStruct(x.shape, x.dtype) for x in results],
         compiler_params=plgpu.CompilerParams(num_warps=1, num_stages=1),
-        interpret=platform() != "gpu",
+        interpret=interpret,
     )(*args)
 
 

@@ -1,24 +1,22 @@
-"""Flash attention for NVIDIA GPUs (Dao et al. 2022, arXiv:2205.14135), with T5's bias by distance.
+"""Attention for NVIDIA GPUs: flash attention with T5's bias by distance, and cuDNN's.
 
   segments = Segments(decoder_segments_BQ, encoder_segments_BS)
-  out_BQHK = triton_attention.attend((q_BQ1HK, kv_BS2HK), segments, by_distance_HN)
+  out_BQHK = gpu_attention.attend(q_BQHK, k_BSHK, v_BSHK, segments, by_distance_HN)
 
-cuDNN's kernels take bias and mask as one array [B, H, Q, S] and read it in every layer. These read
-the bias as tiles by distance, the same for all examples, compare segment ids in registers, and skip
-tiles in which no query attends to a key. The gradient of the bias needs that of the logits, one
-such array in the dtype of queries for the moment between two kernels.
+cuDNN's kernels take bias and mask as one array [B, H, Q, S] and read it in every layer. Those of
+`attend` (Dao et al. 2022, arXiv:2205.14135) read the bias as tiles by distance, the same for all
+examples, compare segment ids in registers, and skip tiles in which no query attends to a key. The
+gradient of the bias needs the gradient of the logits, one such array in the dtype of queries for
+the moment between two kernels. Nothing is transposed, padded or copied.
 
-Queries, keys and values may be parts of one array, as one product makes them, and so may their
-gradients: nothing is transposed, padded or copied.
+Where `interpret`, the kernels run on any platform, slowly, for tests.
 
-On other platforms the same kernels are interpreted, slowly, for tests.
-
-Shapes: B batch, Q queries, S keys, L either, P parts, H heads, K head_dim, N distances, O offsets
-of a tile's first key from its first query, in tiles.
+Shapes: B batch, Q queries, S keys, L either, H heads, K head_dim, N distances, O offsets of a
+tile's first key from its first query, in tiles.
 """
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -28,8 +26,9 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 
-from t5x.kernels.attention import KEPT, Segments
-from t5x.partitioning import per_device, platform
+from t5x.kernels.reference import Segments
+from t5x.kernels.xla import KEPT
+from t5x.partitioning import per_device
 
 TILE = 64  # queries and keys at a time
 NEGATIVE = -(2.0**20)  # a masked logit, in which float32 still counts by eighths; others are larger
@@ -37,19 +36,17 @@ LOG2_E = 1.4426950408889634
 NO_QUERY, NO_KEY = -1, -2  # ids of padding, which attends to nothing
 SUM_PROGRAMS = 256  # for each head, enough to fill a GPU
 SUM_TILES = 16  # for each of these programs at least, which spares partial sums
-# Where queries, keys and values are in one, two or three arrays: the n-th array, and the part.
-PLACES = {
-    1: ((0, 0), (0, 1), (0, 2)),
-    2: ((0, 0), (1, 0), (1, 1)),
-    3: ((0, 0), (1, 0), (2, 0)),
-}
 
 
 class Reach(NamedTuple):
-    """How far a query attends: if `causal` not to later keys; to those at most `radius` away."""
+    """How far a query attends: if `causal` not to later keys; to those at most `radius` away.
+
+    `interpret` says where the kernels run: on a GPU, or interpreted anywhere.
+    """
 
     causal: bool = False
     radius: int | None = None
+    interpret: bool = False
 
     def of_tiles(self, rows: int, columns: int) -> np.ndarray:
         """Return which tiles hold a pair in reach, bool [rows, columns]."""
@@ -61,7 +58,7 @@ class Reach(NamedTuple):
 
     def of_pairs(self, i, j, queries_axis: int):
         """Return which pairs of tile i, j are in reach, bool [TILE, TILE]; None if all are."""
-        if self == Reach():
+        if not self.causal and self.radius is None:
             return None
         query = jax.lax.broadcasted_iota(jnp.int32, (TILE, TILE), queries_axis) + i * TILE
         key = jax.lax.broadcasted_iota(jnp.int32, (TILE, TILE), 1 - queries_axis) + j * TILE
@@ -92,101 +89,109 @@ class Plan(NamedTuple):
     counts: jax.Array
 
 
-def attend(arrays: Sequence[jax.Array], segments: Segments, by_distance_HN=None) -> jax.Array:
+def attend(
+    q_BQHK: jax.Array,
+    k_BSHK: jax.Array,
+    v_BSHK: jax.Array,
+    segments: Segments,
+    by_distance_HN: jax.Array | None = None,
+    interpret: bool = False,
+) -> jax.Array:
     """Return values [B, Q, H, K] weighted by the softmax over keys of q·k + bias.
 
-    `arrays` [B, L, P, H, K] have queries, keys and values as their parts, one after another: one
-    array of three parts, two of one and two, or three of one. Logits are not divided by sqrt(K).
-    `by_distance_HN`, float32 [H, Q + S - 1], is the bias at distances key - query from 1 - Q to
-    S - 1, None for no bias. Padding gets zeros, and so does a query whose segment has no key; where
-    an example has no keys at all, its queries attend to all of its padding in reach.
+    Logits are not divided by sqrt(K). `by_distance_HN`, float32 [H, Q + S - 1], is the bias at
+    distances key - query from 1 - Q to S - 1, None for no bias. Padding gets zeros, and so does a
+    query whose segment has no key; where an example has no keys at all, its queries attend to all
+    of its padding in reach.
     """
-    axes = [("batch", None)] * 2 + [("batch", None, None, "heads", None)] * len(arrays)
-    args = [segments.queries, segments.keys, *arrays]
+    axes = [("batch", None)] * 2 + [("batch", None, "heads", None)] * 3
+    args = [segments.queries, segments.keys, q_BQHK, k_BSHK, v_BSHK]
     if by_distance_HN is not None:
         args.append(by_distance_HN)
         axes.append(("heads", None))
 
-    def of_device(of_query, of_key, *args):
-        reach = Reach(segments.causal, segments.radius)
-        plan = _plan(of_query, of_key, reach)
-        return _attend(reach, plan, args[: len(arrays)], *args[len(arrays) :])
+    def of_device(of_query, of_key, q, k, v, by_distance_HN=None):
+        reach = Reach(segments.causal, segments.radius, interpret)
+        return _attend(reach, plan_of(of_query, of_key, reach), q, k, v, by_distance_HN)
 
     return per_device(of_device, axes, ("batch", None, "heads", None))(*args)
 
 
+def attend_by_cudnn(
+    q_BQHK: jax.Array, k_BSHK, v_BSHK, mask, bias, implementation: Any = "cudnn"
+) -> jax.Array:
+    """Compute `reference.attend` by NVIDIA's kernels (docs.nvidia.com/deeplearning/cudnn).
+
+    Queries, keys and values are bfloat16 or float16, of even lengths. With a mask the bias is as
+    large as the weights, [B, H, Q, S]. `implementation` is for tests, which have no GPU.
+    """
+    bias = None if bias is None else bias.astype(q_BQHK.dtype)
+    return jax.nn.dot_product_attention(
+        q_BQHK, k_BSHK, v_BSHK, bias, mask, scale=1.0, implementation=implementation
+    )
+
+
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _attend(reach: Reach, plan, arrays, by_distance_HN=None) -> jax.Array:
-    return _forward(reach, plan, arrays, by_distance_HN)[0]
+def _attend(reach: Reach, plan, q, k, v, by_distance_HN) -> jax.Array:
+    return _forward(reach, plan, q, k, v, by_distance_HN)[0]
 
 
-def _forward(reach, plan, arrays, by_distance_HN=None):
-    q, k, v = _views(arrays)
-    batch, queries, _, heads, width = q.array.shape
-    tiles = _tiles(by_distance_HN, q, k)
+def _forward(reach, plan, q, k, v, by_distance_HN):
+    batch, queries, heads, _ = q.shape
+    tiles = _tiles(by_distance_HN, q)
     out, shifts = _call(
-        functools.partial(_forward_kernel, reach, q.length, k.length),
+        reach,
+        functools.partial(_forward_kernel, reach, queries, k.shape[1]),
         (plan.in_row.shape[1], heads, batch),
         [
-            _of_example(plan.in_row),
-            _of_example(plan.of_query),
-            _of_example(plan.of_key),
-            *(view.spec() for view in (q, k, v)),
-            *_of_head(tiles),
+            *map(_of_example, (plan.in_row, plan.of_query, plan.of_key)),
+            *map(_rows, (q, k, v)),
+            *map(_of_head, tiles),
         ],
         [
-            _rows(jax.ShapeDtypeStruct((batch, queries, heads, width), q.array.dtype)),
+            _rows(q),
             _row_numbers(jax.ShapeDtypeStruct((batch, heads, plan.of_query.shape[1]), jnp.float32)),
         ],
         stages=2,
     )
     out, shifts = checkpoint_name(out, KEPT), checkpoint_name(shifts, KEPT)
-    return out, (plan, arrays, by_distance_HN, out, shifts)
+    return out, (plan, q, k, v, by_distance_HN, out, shifts)
 
 
 def _backward(reach, kept, d_out):
-    plan, arrays, by_distance_HN, out, shifts = kept
-    q, k, v = _views(arrays)
-    batch, queries, _, heads, width = q.array.shape
-    d_out = d_out.astype(q.array.dtype)
-    tiles = _tiles(by_distance_HN, q, k)
+    plan, q, k, v, by_distance_HN, out, shifts = kept
+    (batch, queries, heads, width), keys = q.shape, k.shape[1]
+    d_out = d_out.astype(q.dtype)
+    tiles = _tiles(by_distance_HN, q)
     row_tiles, column_tiles = plan.in_row.shape[1], plan.in_column.shape[1]
-    ids = [_of_example(plan.of_query), _of_example(plan.of_key)]
-    views = [view.spec() for view in (q, k, v)]
-    of_rows = [_rows(d_out), _row_numbers(shifts), _row_numbers(_means(out, d_out, shifts))]
-    results = [_all_parts(arrays[n]) for n in sorted({k.n, v.n})]
+    stages = 3 if width < 128 else 2  # what a GPU's shared memory holds, 99 KB on an L4
+    args = [
+        *map(_of_example, (plan.of_query, plan.of_key)),
+        *map(_rows, (q, k, v, d_out)),
+        *map(_row_numbers, (shifts, _means(out, d_out, shifts))),
+    ]
+    results = [_rows(k), _rows(v)]
     if tiles:
         shape = (batch, heads, column_tiles, row_tiles, TILE, TILE)
         results.append(_tiles_of_column(jax.ShapeDtypeStruct(shape, d_out.dtype)))
-    d_keys = _call(
-        functools.partial(_key_kernel, reach, q.length, k.length, k.part, v.part, len(tiles)),
+    d_k, d_v, *d_logits = _call(
+        reach,
+        functools.partial(_key_kernel, reach, queries, keys, bool(tiles)),
         (column_tiles, heads, batch),
-        [
-            *(_of_example(plan.in_column), *ids, *views, *of_rows),
-            *_of_head([x.swapaxes(2, 3) for x in tiles]),
-        ],
+        [_of_example(plan.in_column), *args, *[_of_head(x.swapaxes(2, 3)) for x in tiles]],
         results,
-        stages=3 if width < 128 else 2,  # what a GPU's shared memory holds, 99 KB on an L4
+        stages,
     )
-    kernel: Callable[..., None] = functools.partial(_query_kernel, reach)
-    args = [*ids, *views, *of_rows]
-    if tiles:
-        *d_keys, d_logits = d_keys
-        kernel, args = _query_kernel_of_logits, [k.spec(), _tiles_of_row(d_logits)]
-    given = d_keys[:1] if q.n == k.n else []  # its part of queries is still to be written
-    (d_q,) = _call(
-        functools.partial(kernel, q.length, k.length, len(given)),
-        (row_tiles, heads, batch),
-        [*map(_all_parts, given), _of_example(plan.in_row), *args],
-        [q.spec()],
-        stages=3 if width < 128 else 2,
-        aliases={0: 0} if given else {},
-    )
-    d_arrays = (d_q, *d_keys[len(given) :])
-    if not tiles:
-        return None, d_arrays, None
+    kernel = functools.partial(_query_kernel, reach, queries, keys)
+    if d_logits:
+        kernel = functools.partial(_query_kernel_of_logits, queries, keys)
+        args = [_rows(k), _tiles_of_row(*d_logits)]
+    grid = (row_tiles, heads, batch)
+    (d_q,) = _call(reach, kernel, grid, [_of_example(plan.in_row), *args], [_rows(q)], stages)
+    if by_distance_HN is None:
+        return None, d_q, d_k, d_v, None
     _, pull = jax.vjp(lambda x: _by_tiles(x, queries), by_distance_HN)
-    return None, d_arrays, *pull(_sum_by_offset(plan, d_logits))
+    return None, d_q, d_k, d_v, *pull(_sum_by_offset(reach, plan, *d_logits))
 
 
 def _means(out, d_out, shifts):
@@ -195,7 +200,7 @@ def _means(out, d_out, shifts):
     return jnp.pad(means_BHQ, ((0, 0), (0, 0), (0, shifts.shape[2] - out.shape[1])))
 
 
-def _sum_by_offset(plan, d_logits):
+def _sum_by_offset(reach, plan, d_logits):
     """Return the gradients of the tiles of the bias, float32 [H, O, TILE, TILE]."""
     batch, heads, columns, rows, *_ = d_logits.shape
     offsets, places = plan.places.shape
@@ -203,6 +208,7 @@ def _sum_by_offset(plan, d_logits):
     every = (batch, None, columns, rows, TILE, TILE)
     shape = (parts, heads, offsets, TILE, TILE)
     (sums,) = _call(
+        reach,
         functools.partial(_sum_kernel, parts, rows),
         (offsets, heads, parts),
         [
@@ -224,34 +230,12 @@ def _sum_by_offset(plan, d_logits):
 _attend.defvjp(_forward, _backward)
 
 
-class _View(NamedTuple):
-    """Queries, keys or values: a part of an array [B, L, P, H, K], the n-th of all."""
-
-    array: jax.Array
-    n: int
-    part: int
-
-    @property
-    def length(self) -> int:
-        return self.array.shape[1]
-
-    def spec(self):
-        """Return the array and what a program of head h and example b sees: [L, K]."""
-        part, (_, length, _, _, width) = self.part, self.array.shape
-        block = pl.BlockSpec((None, length, None, None, width), lambda i, h, b: (b, 0, part, h, 0))
-        return self.array, block
-
-
-def _views(arrays) -> list[_View]:
-    return [_View(arrays[n], n, part) for n, part in PLACES[len(arrays)]]
-
-
 def _of_example(x):
     return x, pl.BlockSpec((None, *x.shape[1:]), lambda i, h, b: (b,) + (0,) * (len(x.shape) - 1))
 
 
-def _of_head(tiles):
-    return [(x, pl.BlockSpec((None, *x.shape[1:]), lambda i, h, b: (h, 0, 0, 0))) for x in tiles]
+def _of_head(x):
+    return x, pl.BlockSpec((None, *x.shape[1:]), lambda i, h, b: (h, 0, 0, 0))
 
 
 def _rows(x):
@@ -272,12 +256,7 @@ def _tiles_of_row(x):
     return x, pl.BlockSpec((None, None, columns, None, *tile), lambda i, h, b: (b, h, 0, i, 0, 0))
 
 
-def _all_parts(x):
-    _, length, parts, _, width = x.shape
-    return x, pl.BlockSpec((None, length, parts, None, width), lambda i, h, b: (b, 0, 0, h, 0))
-
-
-def _call(kernel, grid, args, results, stages: int, aliases=None) -> Any:
+def _call(reach: Reach, kernel, grid, args, results, stages: int) -> Any:
     """Run a kernel; each array comes with what a program sees of it."""
     return pl.pallas_call(
         kernel,
@@ -285,9 +264,8 @@ def _call(kernel, grid, args, results, stages: int, aliases=None) -> Any:
         in_specs=[spec for _, spec in args],
         out_specs=[spec for _, spec in results],
         out_shape=[jax.ShapeDtypeStruct(x.shape, x.dtype) for x, _ in results],
-        input_output_aliases=aliases or {},
         compiler_params=plgpu.CompilerParams(num_warps=4, num_stages=stages),
-        interpret=platform() != "gpu",
+        interpret=reach.interpret,
     )(*(x for x, _ in args))
 
 
@@ -299,12 +277,12 @@ def _forward_kernel(reach, queries, keys, bounds, of_query, of_key, q, k, v, *re
 
     def body(j, carry):
         sums, peaks, totals = carry
-        logits = _logits(q_rows, _load(k, j, keys), _tile(tiles, i, j, queries))
+        logits = _logits(reach, q_rows, _load(k, j, keys), _tile(tiles, i, j, queries))
         mask = _mask(reach, i, j, ids[:, None], of_key[_at(j)][None, :])
         logits = jnp.where(mask, logits, NEGATIVE)
         higher = jnp.maximum(peaks, logits.max(1))
-        shrink = _exponential(peaks, -higher * LOG2_E)
-        weights = _exponential(logits, (-higher * LOG2_E)[:, None])
+        shrink = _exponential(reach, peaks, -higher * LOG2_E)
+        weights = _exponential(reach, logits, (-higher * LOG2_E)[:, None])
         totals = totals * shrink + weights.sum(1)
         sums = sums * shrink[:, None] + _dot(weights.astype(v.dtype), _load(v, j, keys))
         return sums, higher, totals
@@ -319,11 +297,10 @@ def _forward_kernel(reach, queries, keys, bounds, of_query, of_key, q, k, v, *re
     shifts[_at(i)] = jnp.where(some, -peaks * LOG2_E - jnp.log2(totals), NEGATIVE)
 
 
-def _key_kernel(reach, queries, keys, part_k, part_v, biased, *refs):
+def _key_kernel(reach, queries, keys, biased, *refs):
     """Compute the gradients of keys, values, and if `biased` logits; tiles are [keys, queries]."""
     bounds, of_query, of_key, q, k, v, d_out, shifts, means, *rest = refs
-    tiles, results = rest[:biased], rest[biased:]
-    d_k, d_v = results[0], results[0 if part_v else 1]  # a first part is of an array of its own
+    tiles, (d_k, d_v, *d_tiles) = rest[:biased], rest[biased:]
     j = pl.program_id(0)
     first, end = bounds[j, 0], bounds[j, 1]
     k_rows, v_rows, ids = _load(k, j, keys), _load(v, j, keys), of_key[_at(j)]
@@ -331,26 +308,25 @@ def _key_kernel(reach, queries, keys, part_k, part_v, biased, *refs):
     def body(i, carry):
         sum_k, sum_v = carry
         q_rows, d_rows = _load(q, i, queries), _load(d_out, i, queries)
-        logits = _logits(k_rows, q_rows, _tile(tiles, i, j, queries))
-        weights = _exponential(logits, shifts[_at(i)][None, :])
+        logits = _logits(reach, k_rows, q_rows, _tile(tiles, i, j, queries))
+        weights = _exponential(reach, logits, shifts[_at(i)][None, :])
         mask = _mask(reach, i, j, of_query[_at(i)][None, :], ids[:, None], queries_axis=1)
         weights = jnp.where(mask, weights, 0.0)
         sum_v += _dot(weights.astype(v_rows.dtype), d_rows)
         d_logits = weights * (_dot(v_rows, d_rows.T) - means[_at(i)][None, :])
         d_logits = d_logits.astype(q_rows.dtype)
         if biased:
-            results[-1][i] = d_logits
+            d_tiles[0][i] = d_logits
         return sum_k + _dot(d_logits, q_rows), sum_v
 
     zeros = jnp.zeros(k_rows.shape, jnp.float32)
     sum_k, sum_v = _loop(first, end, body, (zeros, zeros))
-    _store(d_k, j, keys, sum_k, part_k)
-    _store(d_v, j, keys, sum_v, part_v)
+    _store(d_k, j, keys, sum_k)
+    _store(d_v, j, keys, sum_v)
 
 
-def _query_kernel_of_logits(queries, keys, given, *refs):
+def _query_kernel_of_logits(queries, keys, bounds, k, d_tiles, d_q):
     """Compute the gradient of queries from that of logits."""
-    bounds, k, d_tiles, d_q = refs[given:]
     i = pl.program_id(0)
 
     def body(j, sums):
@@ -360,16 +336,16 @@ def _query_kernel_of_logits(queries, keys, given, *refs):
     _store(d_q, i, queries, jax.lax.fori_loop(bounds[i, 0], bounds[i, 1], body, sums))
 
 
-def _query_kernel(reach, queries, keys, given, *refs):
+def _query_kernel(reach, queries, keys, *refs):
     """Compute the gradient of queries where that of logits is not kept, for want of a bias."""
-    bounds, of_query, of_key, q, k, v, d_out, shifts, means, d_q = refs[given:]
+    bounds, of_query, of_key, q, k, v, d_out, shifts, means, d_q = refs
     i = pl.program_id(0)
     q_rows, d_rows, ids = _load(q, i, queries), _load(d_out, i, queries), of_query[_at(i)]
     shift, mean = shifts[_at(i)][:, None], means[_at(i)][:, None]
 
     def body(j, sums):
         k_rows = _load(k, j, keys)
-        weights = _exponential(_logits(q_rows, k_rows, None), shift)
+        weights = _exponential(reach, _logits(reach, q_rows, k_rows, None), shift)
         mask = _mask(reach, i, j, ids[:, None], of_key[_at(j)][None, :])
         d_logits = weights * (_dot(d_rows, _load(v, j, keys).T) - mean)
         return sums + _dot(jnp.where(mask, d_logits, 0.0).astype(k_rows.dtype), k_rows)
@@ -416,11 +392,9 @@ def _load(ref, block, length: int):
     return plgpu.load(ref.at[index], mask=mask, other=0.0)
 
 
-def _store(ref, block, length: int, rows, part: int | None = None) -> None:
-    """Store a block of rows [TILE, K], of one part if the array has several."""
-    index = (
-        (_at(block), slice(None)) if part is None else (_at(block), jnp.int32(part), slice(None))
-    )
+def _store(ref, block, length: int, rows) -> None:
+    """Store a block of rows [TILE, K]."""
+    index = (_at(block), slice(None))
     rows = rows.astype(ref.dtype)
     if length % TILE == 0:
         ref[index] = rows
@@ -434,21 +408,21 @@ def _tile(tiles, i, j, queries: int):
     return tiles[0][j - i + (-(-queries // TILE) - 1)] if tiles else None
 
 
-def _logits(rows, columns, tile):
+def _logits(reach: Reach, rows, columns, tile):
     """Return float32 logits [rows, columns]."""
     logits = _dot(rows, columns.T)
-    return logits if tile is None else _add(logits, tile.astype(jnp.float32))
+    return logits if tile is None else _add(reach, logits, tile.astype(jnp.float32))
 
 
-def _add(logits, tile):
+def _add(reach: Reach, logits, tile):
     """Return the sum, by an instruction of its own.
 
     From a plain sum Triton makes a product that starts with the tile, and does not read it ahead.
     """
-    return _by_ptx("add.rn.f32 $0, $1, $2;", jnp.add, logits, tile)
+    return _by_ptx(reach, "add.rn.f32 $0, $1, $2;", jnp.add, logits, tile)
 
 
-def _exponential(logits, shift):
+def _exponential(reach: Reach, logits, shift):
     """Return 2 ** (logits * LOG2_E + shift) in the two instructions that a GPU has for it.
 
     Results below 2 ** -126 become 0. To keep them the compiler takes four more instructions.
@@ -457,12 +431,12 @@ def _exponential(logits, shift):
     ptx = f"fma.rn.f32 t, $1, {log2_e}, $2; ex2.approx.ftz.f32 $0, t;"
     plainly = lambda x, y: jnp.exp2(x * LOG2_E + y)
     shift = jnp.broadcast_to(shift, logits.shape)
-    return _by_ptx(f"{{ .reg .f32 t; {ptx} }}", plainly, logits, shift)
+    return _by_ptx(reach, f"{{ .reg .f32 t; {ptx} }}", plainly, logits, shift)
 
 
-def _by_ptx(instructions: str, plainly: Callable[[Any, Any], Any], x, y):
+def _by_ptx(reach: Reach, instructions: str, plainly: Callable[[Any, Any], Any], x, y):
     """Return `plainly(x, y)`, on a GPU by PTX that computes float32 $0 of each $1 and $2."""
-    if platform() != "gpu":
+    if reach.interpret:
         return plainly(x, y)
     like = jax.ShapeDtypeStruct(x.shape, jnp.float32)
     (found,) = plgpu.elementwise_inline_asm(
@@ -480,11 +454,11 @@ def _dot(a, b):
     return jnp.dot(a, b, preferred_element_type=jnp.float32)
 
 
-def _tiles(by_distance_HN, q: _View, k: _View) -> list[jax.Array]:
+def _tiles(by_distance_HN, q: jax.Array) -> list[jax.Array]:
     """Return the tiles of the bias in the dtype of queries, nothing without a bias."""
     if by_distance_HN is None:
         return []
-    return [_by_tiles(by_distance_HN, q.length).astype(q.array.dtype)]
+    return [_by_tiles(by_distance_HN, q.shape[1]).astype(q.dtype)]
 
 
 def _by_tiles(by_distance_HN, queries: int) -> jax.Array:
@@ -502,7 +476,9 @@ def _by_tiles(by_distance_HN, queries: int) -> jax.Array:
     return flat.reshape(*windows.shape[:2], TILE, 2 * TILE - 1)[..., :TILE]
 
 
-def _plan(of_query, of_key, reach: Reach) -> Plan:
+def plan_of(of_query: jax.Array, of_key: jax.Array, reach: Reach) -> Plan:
+    """Return the plan for segment ids of queries [B, Q] and of keys [B, S]."""
+
     def padded(ids, padding):
         ids = jnp.where(ids > 0, ids, padding)
         return jnp.pad(ids, ((0, 0), (0, -ids.shape[1] % TILE)), constant_values=padding)

@@ -1,0 +1,60 @@
+"""What the GPU's kernels do beyond the reference; their numbers are held in `test_kernels`."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from t5x.kernels import gpu_attention, reference
+from t5x.kernels.gpu_attention import Reach
+from t5x.kernels.reference import Segments
+
+attend = functools.partial(gpu_attention.attend, interpret=True)
+
+
+def normal(*shape):
+    return jnp.asarray(np.random.default_rng(0).normal(size=shape) / 2, jnp.float32)
+
+
+def test_a_query_without_keys_gets_zeros_and_gives_no_gradient():
+    q, bias = normal(2, 64, 2, 16), normal(2, 127)
+    where = Segments(jnp.full((2, 64), 2), jnp.ones((2, 64), jnp.int32))
+    assert not attend(q, q, q, where, bias).any()
+    assert not jax.grad(lambda x: jnp.cos(attend(x, q, q, where, bias)).sum())(q).any()
+
+
+def test_queries_of_an_example_without_keys_attend_to_all_of_its_padding():
+    q, k, v = normal(2, 50, 2, 16), normal(2, 70, 2, 16), normal(2, 70, 2, 16)
+    where = Segments(jnp.asarray([[1] * 50, [2] * 50]), jnp.asarray([[0] * 70, [2] * 70]))
+    wanted = reference.attend(q, k, v, None, None)
+    np.testing.assert_allclose(attend(q, k, v, where), wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_nan_is_not_hidden():
+    q, ones = normal(2, 64, 2, 16), jnp.ones((2, 64), jnp.int32)
+    found = attend(q.at[0, 3].set(jnp.nan), q, q, Segments(ones, ones).replace(causal=True))
+    assert jnp.isnan(found[0, 3]).all()
+    assert not jnp.isnan(found[0, 2]).any()
+
+
+ALL, IDS = [[1] * 256], [[1] * 128 + [2] * 64 + [0] * 64]
+NEAR = [[0, 2], [0, 3], [1, 4], [2, 4]]
+
+
+@pytest.mark.parametrize(
+    ("ids", "reach", "tiles", "count"),
+    [
+        (IDS, Reach(), [[0, 2], [0, 2], [2, 3], [0, 0]], 5),
+        (ALL, Reach(radius=1), NEAR, 10),
+        (ALL, Reach(radius=64), NEAR, 10),
+        (ALL, Reach(radius=65), [[0, 3], [0, 4], [0, 4], [1, 4]], 14),
+        (ALL, Reach(causal=True), [[0, 1], [0, 2], [0, 3], [0, 4]], 10),
+    ],
+)
+def test_tiles_out_of_reach_are_skipped(ids, reach, tiles, count):
+    """Those without a common segment, beyond the radius, or later if causal."""
+    plan = gpu_attention.plan_of(jnp.asarray(ids), jnp.asarray(ids), reach)
+    assert plan.in_row.tolist() == [tiles]
+    assert plan.counts.sum() == count

@@ -1,0 +1,120 @@
+"""The right kernels are chosen, and refused where they cannot work."""
+
+import types
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from t5x.examples.encoder.network import BertConfig
+from t5x.examples.t5.network import T5Config
+from t5x.kernels import reference, select
+from t5x.kernels.reference import Segments
+
+T5 = {"vocab_size": 8, "dtype": jnp.bfloat16}
+
+
+@pytest.fixture
+def on(monkeypatch):
+    """A function that has programs traced for some devices of a platform."""
+
+    def trace_for(platform, capability="9.0", count=1):
+        device = types.SimpleNamespace(platform=platform, compute_capability=capability)
+        monkeypatch.setattr(select, "devices", lambda: [device] * count)
+
+    return trace_for
+
+
+@pytest.mark.parametrize(
+    ("platform", "capability", "count", "exist", "preferred"),
+    [
+        ("gpu", "9.0", 1, True, True),
+        ("gpu", "8.0", 8, True, False),
+        ("gpu", "7.5", 1, False, False),
+        ("gpu", "gfx90a", 1, False, False),
+        ("cpu", None, 1, False, False),
+    ],
+)
+def test_gpu_kernels_are_for_one_gpu_of_ampere_or_newer(
+    on, platform, capability, count, exist, preferred
+):
+    on(platform, capability, count)
+    assert select.has_gpu_kernels() == exist
+    assert select.prefers_gpu_kernels() == preferred
+
+
+def test_auto_is_flash_on_one_gpu_where_it_works(on):
+    kind = lambda **fields: select.attention(T5Config(**T5 | fields))
+    assert kind() == "xla"
+    on("gpu")
+    assert kind() == "flash"
+    assert kind(attention="cudnn") == "cudnn"
+    assert kind(head_dim=24) == kind(dtype=jnp.float32) == "xla"
+    assert kind(float32_attention_logits=True) == "xla"
+
+
+@pytest.mark.parametrize("attention", ["flash", "cudnn"])
+@pytest.mark.parametrize(
+    ("config", "fields", "named"),
+    [
+        (T5Config, {"dtype": jnp.float32}, "T5Config.dtype"),
+        (T5Config, {"float32_attention_logits": True}, "T5Config.float32_attention_logits"),
+        (BertConfig, {"dtype": jnp.float32}, "BertConfig.dtype"),
+    ],
+)
+def test_kernels_in_16_bits_are_refused_for_others(attention, config, fields, named):
+    with pytest.raises(ValueError, match=named):
+        config(**T5 | fields | {"attention": attention})
+
+
+@pytest.mark.parametrize("fields", [{"head_dim": 24}, {"dtype": "int32"}])
+def test_what_no_device_can_compute_is_refused_by_its_name(fields):
+    with pytest.raises(ValueError, match=f"T5Config.{next(iter(fields))}"):
+        T5Config(**T5 | {"attention": "flash"} | fields)
+
+
+@pytest.mark.parametrize("config", [T5Config, BertConfig])
+@pytest.mark.parametrize("attention", ["flash", "cudnn"])
+def test_a_gpus_attention_is_refused_elsewhere(config, attention):
+    with pytest.raises(ValueError, match=f"{config.__name__}.attention"):
+        select.attention(config(**T5, attention=attention))
+
+
+def test_cudnn_takes_even_lengths_and_is_not_asked_for_one_query(on):
+    on("gpu")
+    q, k = jnp.ones((2, 3, 2, 8)), jnp.ones((2, 5, 2, 8))
+    with pytest.raises(ValueError, match="TASK_FEATURE_LENGTHS"):
+        select.attend("cudnn", q, k, k, None)
+    found, wanted = select.attend("cudnn", q[:, :1], k, k, None), k[:, :1]
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+
+
+# What is recomputed, and whether layers are compiled one by one.
+@pytest.mark.parametrize(
+    ("platform", "attention", "wanted"),
+    [
+        ("tpu", "auto", ("minimal", False)),
+        ("gpu", "xla", ("minimal", False)),
+        ("gpu", "auto", ("none", True)),
+        ("gpu", "cudnn", ("products", True)),
+        ("cpu", "auto", ("none", False)),
+    ],
+)
+def test_layers_are_run_as_their_kernels_need_it(on, platform, attention, wanted):
+    on(platform)
+    config = T5Config(**T5, attention=attention)
+    assert select.layer_loop(config, initializing=False) == wanted
+    assert select.layer_loop(config, initializing=True) == (wanted[0], False)
+    assert select.layer_loop(config.replace(remat_policy="full"), False)[0] == "full"
+
+
+def test_every_kind_reads_its_own_form_of_segments_and_bias():
+    ids, by_distance = jnp.asarray([[1, 1, 2, 0]]), jnp.ones((2, 7))
+    everywhere, near = Segments(ids, ids), Segments(ids, ids, radius=1)
+    assert select.seen("flash", near) is near
+    assert select.bias("flash", by_distance, 4) is by_distance
+    np.testing.assert_array_equal(select.seen("xla", everywhere), reference.mask(everywhere))
+    assert select.bias("xla", by_distance, 4).shape == (1, 2, 4, 4)
+    q = jnp.ones((1, 4, 2, 16))
+    found = select.attend("plain", q, q, q, select.seen("plain", near))
+    np.testing.assert_allclose(found, q, rtol=1e-6)
