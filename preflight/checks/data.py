@@ -14,6 +14,7 @@ import seqio
 from common.tables import CheckResult, NotChecked, counted, data_size, fails, ok, warning
 from preflight.run_context import RunContext, is_local
 from t5x.input_pipeline.checks import check_feature_lengths
+from t5x.input_pipeline.corpora import Corpora
 from tasks.corpus import files, formats
 from tasks.corpus.documents import screen
 from tasks.corpus.listing import MOST_PROBES
@@ -145,11 +146,12 @@ def shards(context: RunContext) -> CheckResult:
 
 
 def order(context: RunContext) -> CheckResult:
-    """Show how far the records of the split trained on are mixed."""
+    """Check that the split trained on has an order that can be saved, and show how far it mixes."""
     context.list_files()  # raises NotChecked where they cannot be listed
     source, split = context.task.source, context.data.split
     if not context.data.shuffle:
         return ok("records are read in the order of the files, as DatasetConfig.shuffle says")
+    context.read(source, Corpora(context.data).orders)  # as the run does at its start
     return ok(context.read(source, lambda: source.mixing(split, context.shards)))
 
 

@@ -153,6 +153,13 @@ def test_a_corpus_of_fewer_texts_than_shards_is_found(write_corpus, task):
     assert "3 usable texts" in row.figure
 
 
+def test_a_slice_has_no_order_that_can_be_saved(sound):
+    assert run_check("check", checks.order, sound).verdict == OK
+    cfg = dataclasses.replace(valid_run.TRAIN, split="train[:50]")
+    row = row_of(checks.order, train_dataset_cfg=cfg)
+    assert (row.verdict, "slice" in row.figure) == (FAILS, True)
+
+
 def test_pairs_are_measured_and_shown_as_the_task_makes_them(tmp_path):
     path = tmp_path / "pairs.jsonl"
     row = json.dumps({"a": "Ana are mere și pere. " * 8, "b": "Are mere."}) + "\n"
