@@ -48,7 +48,7 @@ from t5x.cli import dry_run as dry_run_table
 from t5x.cli import main
 from t5x.inference import text_file_task
 from t5x.inference.params import ParamsRestorer
-from t5x.inference.predictor import MODES, Example, Predictor
+from t5x.inference.predictor import Example, Predictor
 from t5x.inference.resumable_jsonl import ResumableFile
 from t5x.input_pipeline import checks, record_counts
 from t5x.input_pipeline.config import DatasetConfig
@@ -185,7 +185,7 @@ def infer(
     Raises:
       ValueError: a setting is wrong; raised before anything is decoded.
     """
-    check_settings(mode, shard_id, num_shards)
+    preconditions.check_shares(mode, shard_id, num_shards)
     notes = {"input_prefix": input_prefix, **decoding_notes(model)}
     if input_file is not None:
         dataset_cfg = with_lines(dataset_cfg, input_file, input_prefix, model, mode)
@@ -193,7 +193,7 @@ def infer(
     preconditions.check_inference(
         model, partitioner, dataset_cfg, output_dir, verify_matching_vocabs_fn
     )
-    check_feature(dataset_cfg, output_vocab_feature_name)
+    preconditions.check_output_feature(dataset_cfg, output_vocab_feature_name)
     path = one_checkpoint(restore_checkpoint_cfg)
     predictor = Predictor(model, partitioner, dataset_cfg.batch_size, length_buckets)
     restorer = ParamsRestorer(model, partitioner, restore_checkpoint_cfg, fallback_init_rng)
@@ -376,16 +376,6 @@ def with_lines(cfg: DatasetConfig, path: str, prefix: str, model: Any, mode: str
     return cfg
 
 
-def check_feature(cfg: DatasetConfig, name: str) -> None:
-    """Raise ValueError if a task of `cfg` has no output feature of this name."""
-    for task in cfg.tasks_with_split:
-        if name not in task.output_features:
-            raise ValueError(
-                f"infer.output_vocab_feature_name is {name!r}, which task {task.name} does not "
-                f"have; set it to one of {sorted(task.output_features)}."
-            )
-
-
 def one_checkpoint(cfg: RestoreCheckpointConfig) -> str:
     """Return the path of the only checkpoint, or raise ValueError if there are several."""
     path, *more = checkpoint_paths(cfg)
@@ -436,17 +426,6 @@ def num_decodes() -> int:
         return gin.query_parameter(f"{DECODING}.num_decodes")
     except ValueError:  # not bound
         return 1
-
-
-def check_settings(mode: str, shard_id: int, num_shards: int) -> None:
-    """Raise ValueError if a setting is unknown, out of range, or does not fit another."""
-    if mode not in MODES:
-        raise ValueError(f"infer.mode is {mode!r}; set INFER_MODE to one of {MODES}.")
-    if not 0 <= shard_id < num_shards:
-        raise ValueError(
-            f"infer.shard_id is {shard_id} and infer.num_shards {num_shards}; shards are numbered "
-            f"from 0, so set infer.shard_id below infer.num_shards."
-        )
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from typing import Any
 
 from t5x.checkpointing.config import SaveCheckpointConfig
 from t5x.inference import filling
+from t5x.inference.predictor import MODES
 from t5x.input_pipeline.checks import check_feature_lengths, verify_matching_vocabs
 from t5x.input_pipeline.config import DatasetConfig
 from t5x.input_pipeline.corpora import Corpora
@@ -94,6 +95,27 @@ def check_inference(
     check_decoding(model)
     partitioner.check_batch(cfg.batch_size, None, "utils.DatasetConfig.batch_size")
     check_writable(output_dir)
+
+
+def check_shares(mode: str, shard_id: int, num_shards: int) -> None:
+    """Raise ValueError for an unknown mode of `t5x.infer`, or a share of examples that is none."""
+    if mode not in MODES:
+        raise ValueError(f"infer.mode is {mode!r}; set INFER_MODE to one of {MODES}.")
+    if not 0 <= shard_id < num_shards:
+        raise ValueError(
+            f"infer.shard_id is {shard_id} and infer.num_shards {num_shards}; shards are numbered "
+            f"from 0, so set infer.shard_id below infer.num_shards."
+        )
+
+
+def check_output_feature(cfg: DatasetConfig, name: str) -> None:
+    """Raise ValueError if a task of `cfg` has no output feature of this name."""
+    for task in cfg.tasks_with_split:
+        if name not in task.output_features:
+            raise ValueError(
+                f"infer.output_vocab_feature_name is {name!r}, which task {task.name} does not "
+                f"have; set it to one of {sorted(task.output_features)}."
+            )
 
 
 def check_metrics(cfg: DatasetConfig) -> None:
