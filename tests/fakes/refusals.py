@@ -29,7 +29,7 @@ TRAINING_COMMANDS = {
     "t5x.infer": "infer",
     "t5x.precompile": "precompile",
 }
-SECONDS = 30  # within which a value is refused
+SECONDS = 30  # of a core, within which a value is refused
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Outcome:
     def fault(self) -> str:
         """What is wrong with it; '' if the value was refused well."""
         if self.seconds > SECONDS:
-            return f"not within {SECONDS} s"
+            return f"not within {SECONDS} s of a core"
         if self.status == 0:
             return "accepted"
         if "Traceback (most recent call last)" in self.said:
@@ -80,7 +80,7 @@ def in_process(row: BadValue, folder: pathlib.Path, files: pathlib.Path) -> Outc
     from fakes import valid_run
 
     folder.mkdir(parents=True)
-    said, begun, arguments = io.StringIO(), time.monotonic(), row.filled(folder, files)
+    said, begun, arguments = io.StringIO(), time.process_time(), row.filled(folder, files)
     quiet = contextlib.redirect_stdout(said), contextlib.redirect_stderr(said)
     with quiet[0], quiet[1], valid_run.gin_apart():
         try:
@@ -93,7 +93,7 @@ def in_process(row: BadValue, folder: pathlib.Path, files: pathlib.Path) -> Outc
             if isinstance(status, str):
                 print(status)
                 status = 1
-    return Outcome(status or 0, said.getvalue(), time.monotonic() - begun, _written(folder))
+    return Outcome(status or 0, said.getvalue(), time.process_time() - begun, _written(folder))
 
 
 def _call(command: str, arguments: list[str]) -> int | None:
