@@ -170,8 +170,8 @@ def _by_cudnn(q_BQHK, k_BSHK, v_BSHK, mask, bias) -> jax.Array:
         return xla.attend(q_BQHK, k_BSHK, v_BSHK, mask, bias)
     if any(length % 2 for length in lengths):
         raise UserError(
-            f"T5Config.attention is 'cudnn', which takes even lengths, not {lengths[0]} queries "
-            f"and {lengths[1]} keys; change TASK_FEATURE_LENGTHS, or set it to 'xla'."
+            f"The network's attention is 'cudnn', which takes even lengths, not {lengths[0]} "
+            f"queries and {lengths[1]} keys; change TASK_FEATURE_LENGTHS, or set it to 'xla'."
         )
     from t5x.kernels import gpu_attention
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from t5x.kernels import gpu_attention, reference
+from t5x.kernels import gpu_attention, gpu_norm, reference
 from t5x.kernels.gpu_attention import Reach
 from t5x.kernels.reference import Segments
 
@@ -30,6 +30,47 @@ def test_queries_of_an_example_without_keys_attend_to_all_of_its_padding():
     where = Segments(jnp.asarray([[1] * 50, [2] * 50]), jnp.asarray([[0] * 70, [2] * 70]))
     wanted = reference.attend(q, k, v, None, None)
     np.testing.assert_allclose(attend(q, k, v, where), wanted, rtol=1e-4, atol=1e-5)
+
+
+H100 = jax.sharding.AbstractDevice("NVIDIA H100", 132, "gpu")
+
+
+def lowered(loss, *arrays):
+    """Return the program of the gradients of `arrays`, for a GPU that need not be there."""
+    mesh = jax.sharding.AbstractMesh((1,), ("x",), abstract_device=H100)
+    with jax.sharding.use_abstract_mesh(mesh):
+        traced = jax.jit(jax.grad(loss, tuple(range(len(arrays))))).trace(*arrays)
+        return traced.lower(lowering_platforms=("cuda",)).as_text()
+
+
+@pytest.mark.parametrize(
+    ("queries", "keys", "width", "biased", "causal", "radius"),
+    [
+        (114, 114, 64, True, True, None),
+        (128, 128, 128, True, False, None),
+        (114, 512, 64, False, False, None),
+        (200, 200, 16, False, False, 64),
+    ],
+)
+def test_attention_becomes_kernels_for_a_gpu(queries, keys, width, biased, causal, radius):
+    array = lambda *shape: jax.ShapeDtypeStruct(shape, jnp.bfloat16)
+    k, bias = array(2, keys, 4, width), jax.ShapeDtypeStruct((4, queries + keys - 1), jnp.float32)
+    ids = lambda length: jnp.ones((2, length), jnp.int32)
+
+    def loss(q, k, v, *bias):
+        where = Segments(ids(queries), ids(keys), causal, radius)
+        return gpu_attention.attend(q, k, v, where, *bias).astype(jnp.float32).sum()
+
+    program = lowered(loss, array(2, queries, 4, width), k, k, *[bias] * biased)
+    # One forward, one of keys and values, one of queries, and one that sums the bias's gradient.
+    assert program.count("triton") == 3 + biased
+
+
+def test_the_norm_becomes_kernels_for_a_gpu():
+    x, scale = (jax.ShapeDtypeStruct(shape, jnp.bfloat16) for shape in [(2, 114, 768), (768,)])
+    wide = lambda outs: sum(out.astype(jnp.float32).sum() for out in outs)
+    program = lowered(lambda x, y, scale: wide(gpu_norm.rms_norm(x, y, scale, 1e-6)), x, x, scale)
+    assert program.count("triton") == 2
 
 
 def test_nan_is_not_hidden():
