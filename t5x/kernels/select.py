@@ -81,18 +81,23 @@ def check(config: Any) -> None:
             f"{owner}.dtype is {jnp.dtype(config.dtype).name}, which holds no fractions; set it "
             "to 'bfloat16' or 'float32'."
         )
-    wrong = []
-    if jnp.dtype(config.dtype).itemsize != 2:
-        wrong.append(f"{owner}.dtype is {jnp.dtype(config.dtype).name}")
-    if getattr(config, "float32_attention_logits", False):  # which encoders do not have
-        wrong.append(f"{owner}.float32_attention_logits is True")
-    if config.attention == "flash" and config.head_dim not in HEAD_DIMS:
-        wrong.append(f"{owner}.head_dim is {config.head_dim}, not one of {HEAD_DIMS}")
-    if config.attention in REMAT_ON_GPU and wrong:
+    wrong = _wrong_for(config.attention, config) if config.attention in REMAT_ON_GPU else []
+    if wrong:
         raise UserError(
             f"{owner}.attention is {config.attention!r}, which works in bfloat16 or float16, but "
             f"{' and '.join(wrong)}; change that, or set network.{owner}.attention to 'xla'."
         )
+
+
+def _wrong_for(kind: str, config: Any) -> list[str]:
+    """Return what keeps a GPU's kernels from computing the attention of a configuration."""
+    owner, dtype = type(config).__name__, jnp.dtype(config.dtype)
+    wrong = [f"{owner}.dtype is {dtype.name}"] if dtype.itemsize != 2 else []
+    if getattr(config, "float32_attention_logits", False):  # which encoders do not have
+        wrong.append(f"{owner}.float32_attention_logits is True")
+    if kind == "flash" and config.head_dim not in HEAD_DIMS:
+        wrong.append(f"{owner}.head_dim is {config.head_dim}, not one of {HEAD_DIMS}")
+    return wrong
 
 
 def attention(config: Any) -> str:
@@ -102,10 +107,7 @@ def attention(config: Any) -> str:
     """
     kind, owner = config.attention, type(config).__name__
     if kind == "auto":
-        halves = jnp.dtype(config.dtype).itemsize == 2
-        halves = halves and not getattr(config, "float32_attention_logits", False)
-        fits = halves and config.head_dim in HEAD_DIMS
-        return "flash" if fits and prefers_gpu_kernels() else "xla"
+        return "flash" if prefers_gpu_kernels() and not _wrong_for("flash", config) else "xla"
     if (kind == "flash" and not has_gpu_kernels()) or (kind == "cudnn" and platform() != "gpu"):
         raise UserError(
             f"{owner}.attention is {kind!r}, whose kernels need an NVIDIA GPU of Ampere or newer, "
