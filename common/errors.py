@@ -107,7 +107,7 @@ def _explained(error: BaseException, text: str) -> tuple[int, str]:
     absent = re.match(r"No module named '(\w+)", text)
     if isinstance(error, ModuleNotFoundError) and absent and not (ROOT / absent[1]).exists():
         return REFUSED, missing(absent[1])
-    if isinstance(error, UserError | Failure | FloatingPointError) or is_ours(error):
+    if isinstance(error, UserError | Failure | FloatingPointError):
         may_pass = not isinstance(error, ValueError) or isinstance(error, OSError)
         return (1 if may_pass else REFUSED), text
     of_system = re.match(r"\[Errno \d+\] (.+)", text)  # a full disk, a file that may not be read
@@ -133,15 +133,6 @@ def require(*packages: str) -> None:
     for package in packages:
         if find_spec(package) is None:
             raise UserError(missing(package))
-
-
-def is_ours(error: BaseException) -> bool:
-    """Return whether a `raise` of this repository raised the error."""
-    expected = (ValueError, RuntimeError)
-    frames = traceback.extract_tb(error.__traceback__)
-    line = frames[-1].line if frames and is_own_file(frames[-1].filename) else None
-    is_expected = isinstance(error, expected) and not isinstance(error, RecursionError)
-    return is_expected and (line or "").startswith("raise")
 
 
 def is_own_file(path: str) -> bool:

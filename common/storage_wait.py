@@ -13,6 +13,8 @@ from typing import TypeVar
 
 from absl import logging
 
+from common.errors import Failure
+
 REPORT_SECONDS = 10.0
 GIVE_UP_SECONDS = 300.0
 T = TypeVar("T")
@@ -40,7 +42,7 @@ def answer(what: str, ask: Callable[[], T]) -> T:
 
     It runs in a thread that can be abandoned, and must call nothing of jax, which belongs to the
     main thread. `what` names for messages what is waited for: a setting and its value. Raise
-    RuntimeError after `GIVE_UP_SECONDS`.
+    Failure after `GIVE_UP_SECONDS`.
     """
     begun, reports = time.monotonic(), 0
     answered = in_thread(ask, what)
@@ -51,7 +53,7 @@ def answer(what: str, ask: Callable[[], T]) -> T:
             return answered.result()
         waited = time.monotonic() - begun
         if waited >= GIVE_UP_SECONDS:
-            raise RuntimeError(
+            raise Failure(
                 f"{what} has not answered for {waited:.0f} s, so the command stops waiting; check "
                 "that it can be reached from this machine, then start the same command again."
             )

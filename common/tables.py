@@ -1,6 +1,6 @@
 """Results of checks: how one check is run, and the table of all of them.
 
-A check returns `ok(…)` or `warning(…)`, raises ValueError where a run would fail, and NotChecked
+A check returns `ok(…)` or `warning(…)`, raises UserError where a run would fail, and NotChecked
 where it cannot look. Any other exception is a fault of the check and not of the run: the result is
 "not checked", and the other checks still run.
 """

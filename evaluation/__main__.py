@@ -24,7 +24,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from common import arguments
-from common.errors import guarded
+from common.errors import UserError, guarded
 from evaluation import hidden_text, measures, minimal_pairs, models, results
 from t5x.monitoring import compile_stats
 from tasks.languages import table
@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 def _evaluate(flags: argparse.Namespace) -> None:
     arguments.check_output_file("--out", flags.out)
     if flags.max_chars > _MOST_CHARS:
-        raise ValueError(f"--max_chars is {flags.max_chars}, but may be at most {_MOST_CHARS}")
+        raise UserError(f"--max_chars is {flags.max_chars}, but may be at most {_MOST_CHARS}")
     language = _language(flags.language)
     found = [m for path in flags.models for m in models.find(path, flags.every_checkpoint)]
     for model in found:
@@ -106,14 +106,14 @@ def _read(
         texts = map(known, _documents(flags.text, language))
         passages = list(hidden_text.cut_passages(texts, flags.passages, flags.max_chars))
         if not passages:
-            raise ValueError("the text has no passage of 20 words or more, separated by blanks")
+            raise UserError("the text has no passage of 20 words or more, separated by blanks")
     if "pairs" not in flags.without:
         if flags.pairs:
             pairs = minimal_pairs.read_file(flags.pairs)
         else:
             pairs = minimal_pairs.read_hub(language.code.partition("_")[0])
         if not pairs:
-            raise ValueError(
+            raise UserError(
                 f"no minimal pair was found in {flags.pairs or minimal_pairs.MULTIBLIMP}: name a "
                 "file of pairs with --pairs, or leave that measure out with --without pairs"
             )
@@ -125,7 +125,7 @@ def _documents(path: str | None, language: table.Language) -> Iterable[str]:
     if path:
         return read_documents(path)
     if not language.test_documents:
-        raise ValueError(
+        raise UserError(
             f"FineWeb-2 has no held-out documents of {language.name}: name yours with --text"
         )
     return read_documents(table.FINEWEB2, config=language.code, split="test")

@@ -27,7 +27,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from common import arguments
-from common.errors import ROOT, guarded
+from common.errors import ROOT, UserError, guarded
 from convert import from_hf
 from convert.run import model_dir, rewrite
 from convert.run.loss_curve import OF_PRETRAINED
@@ -45,11 +45,11 @@ def starting_run(model: str, out: pathlib.Path) -> model_dir.TrainedRun:
     """Return the run to start from; a Hugging Face folder is converted to one in `out` first.
 
     Raises:
-      ValueError: there is neither a run nor a Hugging Face folder, or it is of an encoder.
+      UserError: there is neither a run nor a Hugging Face folder, or it is of an encoder.
     """
     folder = pathlib.Path(model)
     if from_hf.is_encoder(folder):
-        raise ValueError(OF_ENCODERS.format(model))
+        raise UserError(OF_ENCODERS.format(model))
     if not (folder / "config.json").is_file():
         return model_dir.open_run(model)
     start = out / "start"
@@ -62,11 +62,11 @@ def model_gin(run: model_dir.TrainedRun) -> str:
     """Return gin of the run's network and vocabulary, to be read after the recipe of a job.
 
     Raises:
-      ValueError: the run has no saved network or vocabulary, or is of an encoder.
+      UserError: the run has no saved network or vocabulary, or is of an encoder.
     """
     sizes, bindings = model_dir.network(run)
     if isinstance(sizes, EncoderSizes):
-        raise ValueError(OF_ENCODERS.format(run.folder))
+        raise UserError(OF_ENCODERS.format(run.folder))
     vocabulary = vocabulary_of(run, bindings, folders=[pathlib.Path.cwd(), ROOT])
     fields = rewrite.gin_of(sizes).splitlines()
     lines = [line for line in fields if ".dropout_rate" not in line]
@@ -89,16 +89,16 @@ def keep_settings(out: pathlib.Path, model: str, settings: Mapping) -> None:
     """Write what all seeds in `out` have in common: gin of the model, and settings by name.
 
     Raises:
-      ValueError: the seeds there have another model or other settings.
+      UserError: the seeds there have another model or other settings.
     """
     if (out / MODEL_GIN).exists() and (out / MODEL_GIN).read_text() != model:
-        raise ValueError(f"{out} has results of another model: name another folder with --out")
+        raise UserError(f"{out} has results of another model: name another folder with --out")
     path = out / SETTINGS
     before = json.loads(path.read_text()) if path.exists() else settings
     differing = [name for name in settings if before[name] != settings[name]]
     if differing:
         said = ", ".join(f"{k} {before[k]!r} and not {settings[k]!r}" for k in differing)
-        raise ValueError(f"{out} has results of {said}: name another folder with --out")
+        raise UserError(f"{out} has results of {said}: name another folder with --out")
     (out / MODEL_GIN).write_text(model)
     _write_json(path, settings)
 
@@ -234,7 +234,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             run_command(train)
             run_command(test)
         if (metrics := measured(folder, args.job)) is None:
-            raise ValueError(
+            raise UserError(
                 f"seed {seed} has no metrics: {metrics_file(folder, args.job)} is missing or empty "
                 "after the evaluation: read what it printed above, and start this command again"
             )

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from common.errors import UserError
 from evaluation.hidden_text import HiddenText, hide_spans
 from evaluation.scorer import EncodedExample, MaskedExample, MaskScorer, Scorer
 from evaluation.text_encoder import EOS, TextEncoder, marks_spaces
@@ -97,10 +98,10 @@ def span_example(text: HiddenText, encoder: TextEncoder) -> EncodedExample:
     After the last span the next sentinel or the eos may follow, as pretraining has both.
 
     Raises:
-      ValueError: the vocabulary has fewer sentinels than there are spans.
+      UserError: the vocabulary has fewer sentinels than there are spans.
     """
     if len(text.spans) > len(encoder.sentinels):
-        raise ValueError(
+        raise UserError(
             f"a passage has {len(text.spans)} hidden spans and the vocabulary only "
             f"{len(encoder.sentinels)} sentinels: set --max_chars to less"
         )
@@ -149,9 +150,9 @@ class MaskGuesser(Guesser):
     """
 
     def __init__(self, scorer: MaskScorer, vocabulary: TokenizerVocabulary, owner: str):
-        """Raise ValueError, with the model's name `owner`, if the tokenizer has no mask."""
+        """Raise UserError, with the model's name `owner`, if the tokenizer has no mask."""
         if vocabulary.mask_id is None:
-            raise ValueError(
+            raise UserError(
                 f"{owner} has a tokenizer without a mask token, so no text can be hidden from it: "
                 "name its mask_token in tokenizer_config.json"
             )

@@ -9,6 +9,8 @@ MultiBLiMP has agreement in number, person and gender (Jumelet et al. 2025, arXi
 import json
 from typing import NamedTuple
 
+from common.errors import UserError
+
 MULTIBLIMP = "jumelet/multiblimp"
 _RETRY_SECONDS = 60.0  # of a hub that does not answer
 
@@ -25,7 +27,7 @@ def read_hub(language: str) -> list[Pair]:
     """Return MultiBLiMP's pairs of a language, named by ISO 639-3.
 
     Raises:
-      ValueError: it has none of this language, or the hub cannot be reached.
+      UserError: it has none of this language, or the hub cannot be reached.
     """
     from tasks.corpus.retry import RetryPolicy  # with TensorFlow, which takes seconds
     from tasks.look import sampling
@@ -39,7 +41,7 @@ def read_hub(language: str) -> list[Pair]:
         rows = sampling.documents(source, "train", shuffle=False)
         return [Pair(row["good"], row["bad"], row["kind"]) for row in rows]
     except ValueError as error:
-        raise ValueError(
+        raise UserError(
             f"{str(error).rstrip('.')}: name a file of pairs with --pairs, or leave them out with "
             "--without pairs"
         ) from error
@@ -49,23 +51,23 @@ def read_file(path: str) -> list[Pair]:
     """Return the pairs of a file with a JSON object a line: `good`, `bad` and perhaps `kind`.
 
     Raises:
-      ValueError: it cannot be read, or a line is no such object.
+      UserError: it cannot be read, or a line is no such object.
     """
     try:
         with open(path, encoding="utf-8-sig") as file:
             lines = list(file)  # splitlines() would also split at U+2028, which JSON may contain
     except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} cannot be read: {error}") from error
+        raise UserError(f"{path} cannot be read: {error}") from error
     found = []
     for number, line in enumerate(lines, 1):
         try:
             row = json.loads(line)
             pair = Pair(row["good"], row["bad"], row.get("kind", ""))
         except (ValueError, LookupError, TypeError, AttributeError) as error:
-            raise ValueError(
+            raise UserError(
                 f'{path}:{number} is not an object such as {{"good": "…", "bad": "…"}}'
             ) from error
         if not all(isinstance(text, str) and text.strip() for text in pair[:2]):
-            raise ValueError(f"{path}:{number} has no text under good or bad")
+            raise UserError(f"{path}:{number} has no text under good or bad")
         found.append(pair)
     return found

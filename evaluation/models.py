@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from common.errors import ROOT
+from common.errors import ROOT, UserError
 from convert import from_hf, hub, t5x_params
 from convert.formats.hf_checkpoint_reader import HfCheckpoint
 from convert.proof.t5x_logits import module_of
@@ -60,10 +60,10 @@ class Model:
         """Return the objective that it is measured by: `of_t5`, or that of encoders.
 
         Raises:
-          ValueError: it is an encoder, which continues no text.
+          UserError: it is an encoder, which continues no text.
         """
         if MASKED_LM in self.guessers and of_t5 == PREFIX_LM:
-            raise ValueError(
+            raise UserError(
                 f"{self.name} is an encoder, which cannot continue a text: leave --objective "
                 f"{PREFIX_LM} out"
             )
@@ -85,7 +85,7 @@ def find(path: str, every_checkpoint: bool = False) -> list[Model]:
     Of a run it is the newest, or all in the order of their steps.
 
     Raises:
-      ValueError: there is none, it is no T5, or it has no sentinels or no vocabulary.
+      UserError: there is none, it is no T5, or it has no sentinels or no vocabulary.
     """
     folder = pathlib.Path(path)
     if (folder / "config.json").is_file() or hub.is_name(path):
@@ -141,7 +141,7 @@ def _of_encoder(
     """Return what `_of_t5` does, with the tokenizer in the first of `places` that has one."""
     has_one = lambda place: place.is_file() or (place / "tokenizer.json").is_file()
     if not (found := next(filter(has_one, places), None)):
-        raise ValueError(
+        raise UserError(
             f"{owner} has no tokenizer: there is no {places[0] / 'tokenizer.json'}; copy the "
             "model's own there"
         )

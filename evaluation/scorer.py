@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from common.errors import UserError
 from t5x.examples.encoder import network as encoder_network
 from t5x.examples.t5 import network
 
@@ -68,7 +69,7 @@ class Scorer:
         """Return the scores of examples, in their order.
 
         Raises:
-          ValueError: an example is longer than 8,192 ids.
+          UserError: an example is longer than 8,192 ids.
         """
         sizes = [(padded(len(e.inputs)), 2, padded(len(e.targets) + 1)) for e in examples]
         rows = [(e.inputs, (*e.ends, _NO_END)[:2], e.targets) for e in examples]
@@ -86,12 +87,12 @@ def padded(length: int) -> int:
     """Return the length that an example of `length` ids is padded to.
 
     Raises:
-      ValueError: it is longer than 8,192.
+      UserError: it is longer than 8,192.
     """
     for each in _LENGTHS:
         if length <= each:
             return each
-    raise ValueError(
+    raise UserError(
         f"an example has {length:,} ids, but may have at most {_LENGTHS[-1]:,}: set "
         "--max_chars to less"
     )
@@ -182,11 +183,11 @@ class MaskScorer:
         The second says whether no id has more.
 
         Raises:
-          ValueError: an example is longer than the model.
+          UserError: an example is longer than the model.
         """
         longest = max((len(each.ids) for each in examples), default=0)
         if longest > self._max_length:
-            raise ValueError(
+            raise UserError(
                 f"a text has {longest:,} ids, but the model reads at most {self._max_length:,}: "
                 "set --max_chars to less"
             )

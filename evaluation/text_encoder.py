@@ -10,6 +10,7 @@ import pathlib
 import re
 from collections.abc import Callable, Sequence
 
+from common.errors import UserError
 from convert.formats.hf_checkpoint_reader import HfCheckpoint
 from convert.formats.tokenizer_files import NUM_BYTE_IDS, NUM_SENTINELS
 from convert.run.vocabulary import sentencepiece_vocabulary
@@ -43,7 +44,7 @@ class TextEncoder:
 
 
 def of_vocabulary(vocabulary: TrainedVocabulary, owner: str) -> TextEncoder:
-    """Return the encoder of a run's vocabulary; raise ValueError if it has no sentinels."""
+    """Return the encoder of a run's vocabulary; raise UserError if it has no sentinels."""
     if vocabulary.is_bytes:
         # The published ByT5, of 0 extra ids, was trained with its last bytes as sentinels.
         last = NUM_BYTE_IDS - 1 + vocabulary.extra_ids
@@ -56,7 +57,7 @@ def of_vocabulary(vocabulary: TrainedVocabulary, owner: str) -> TextEncoder:
 
 
 def of_folder(folder: pathlib.Path) -> TextEncoder:
-    """Return the encoder of a Hugging Face folder; raise ValueError if it has none that fits."""
+    """Return the encoder of a Hugging Face folder; raise UserError if it has none that fits."""
     checkpoint = HfCheckpoint.open(folder)
     if (count := checkpoint.byte_sentinels()) is not None:
         return of_vocabulary(TrainedVocabulary("bytes", count), str(folder))
@@ -64,7 +65,7 @@ def of_folder(folder: pathlib.Path) -> TextEncoder:
         found = sentencepiece_vocabulary(str(path), checkpoint.extra_ids())
         return of_vocabulary(found, str(folder))
     if not (folder / "tokenizer.json").is_file():
-        raise ValueError(
+        raise UserError(
             f"{folder} has no tokenizer: neither spiece.model nor tokenizer.json is there; "
             "copy the model's own into it"
         )
@@ -75,7 +76,7 @@ def of_folder(folder: pathlib.Path) -> TextEncoder:
 def _checked(ids_of, names: Sequence[str], unk_id: int | None, owner: str) -> TextEncoder:
     found = {int(m[1]): i for i, name in enumerate(names) if (m := _SENTINEL.fullmatch(name))}
     if 0 not in found or 1 not in found:
-        raise ValueError(
+        raise UserError(
             f"{owner} has no <extra_id_0> and <extra_id_1> in its vocabulary, so no text can be "
             "hidden from it: name a model that was pretrained by span corruption"
         )

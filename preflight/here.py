@@ -58,7 +58,7 @@ def find() -> LocalDevices:
 def compile_step(recipe: Recipe, local: LocalDevices) -> Figures:
     """Compile the step of a recipe in this process, and time it.
 
-    Raise ValueError, one sentence, for a recipe that does not fit the devices, and OutOfMemory for
+    Raise UserError, one sentence, for a recipe that does not fit the devices, and OutOfMemory for
     one that does not fit their memory, which is not run.
     """
     return measure(load(recipe), local.chip.hbm)

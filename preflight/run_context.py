@@ -87,7 +87,7 @@ class RunContext:
 
     @functools.cached_property
     def partitioner(self) -> PjitPartitioner:
-        """The run's partitioner over the devices of the slice; its `mesh` raises ValueError."""
+        """The run's partitioner over the devices of the slice; its `mesh` raises UserError."""
         return self.run.partitioner.over(self.tpu.devices())
 
     @property
@@ -181,7 +181,7 @@ class RunContext:
 
     @functools.cached_property
     def look(self) -> figures.Look:
-        """A look at the first documents of the split trained on; its ValueError is of the task."""
+        """A look at the first documents of the split trained on; its UserError is of the task."""
         self.require_vocabulary()
         task, split = self.task, self.data.split
         lengths = self.data.task_feature_lengths or {}

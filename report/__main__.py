@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 
 from common import arguments
-from common.errors import guarded
+from common.errors import UserError, guarded
 from common.tables import counted, data_size
 from report import page
 from report.charts import draw_loss
@@ -37,7 +37,7 @@ def _report(values: argparse.Namespace) -> int:
     cache: Cache = {}
     out = values.out or (None if values.png else "report.html")
     if values.watch is not None and not 0 < values.watch < float("inf"):
-        raise ValueError(f"--watch is {values.watch:g}; give it a positive number of seconds.")
+        raise UserError(f"--watch is {values.watch:g}; give it a positive number of seconds.")
     if out:
         arguments.check_output_file("--out", out)
     if values.png:
@@ -47,7 +47,7 @@ def _report(values: argparse.Namespace) -> int:
     if values.watch is None:
         for path in values.model_dirs:
             if not Folder(path).exists():
-                raise ValueError(f"{path} is not a folder; name the MODEL_DIR of a run.")
+                raise UserError(f"{path} is not a folder; name the MODEL_DIR of a run.")
     try:
         while True:
             runs = [load(Folder(path), cache) for path in values.model_dirs]

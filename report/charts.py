@@ -4,6 +4,7 @@ import dataclasses
 import pathlib
 from collections.abc import Iterator, Sequence
 
+from common.errors import UserError
 from report.run_data import RunData
 from report.series import Series, accumulate, thin
 from t5x.monitoring import loss_picture
@@ -139,11 +140,11 @@ def task_metrics(run: RunData) -> dict[str, dict[str, Series]]:
 
 
 def draw_loss(runs: Sequence[RunData], path: pathlib.Path) -> None:
-    """Write a PNG of training and validation loss, nats a token; without, raise ValueError."""
+    """Write a PNG of training and validation loss, nats a token; without, raise UserError."""
     loss = next((chart for chart in charts_of(runs) if chart.title.startswith("Loss")), None)
     if loss is None:
         names = ", ".join(run.path for run in runs) or "no run"
-        raise ValueError(f"There is no loss to draw in {names}; name a MODEL_DIR that has trained.")
+        raise UserError(f"There is no loss to draw in {names}; name a MODEL_DIR that has trained.")
     alone = len(runs) == 1
     curves = (
         loss_picture.Curve(

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from common import arguments
-from common.errors import guarded
+from common.errors import UserError, guarded
 from report.page import write
 
 _STYLE = (
@@ -36,7 +36,7 @@ class Example(NamedTuple):
 
 
 def read(lines: Iterable[str]) -> Iterator[Example]:
-    """Yield the examples of a file of predictions, or raise ValueError for a line that is none."""
+    """Yield the examples of a file of predictions, or raise UserError for a line that is none."""
     for number, line in enumerate(lines, 1):
         try:
             found = json.loads(line)
@@ -44,7 +44,7 @@ def read(lines: Iterable[str]) -> Iterator[Example]:
             text, target = shown["inputs_pretokenized"], shown["targets_pretokenized"]
             yield Example(text, target.strip(), found["prediction"].strip())
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ValueError(
+            raise UserError(
                 f"line {number} is not a prediction with its input and target: name a .jsonl file "
                 "of a run's inference_eval folder, or one written by t5x.infer"
             ) from error
@@ -101,7 +101,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with open(values.predictions, encoding="utf-8") as file:
             examples = list(read(file))
     except (ValueError, OSError) as error:
-        raise ValueError(
+        raise UserError(
             f"{values.predictions} cannot be read ({error}); name a file of predictions."
         ) from error
     write(page(examples, values.predictions, values.most), values.out)

@@ -18,6 +18,8 @@ from typing import Any, Literal, TypeAlias
 
 from absl import logging
 
+from common.errors import UserError
+
 EVENTS = {"TRAIN_EVAL": "evaluate", "INFER_EVAL": "infer"}  # mode to event of `events.jsonl`
 MODES = ("TRAIN", *EVENTS)
 Metrics: TypeAlias = Mapping[str, Mapping[str, Any]]  # by task
@@ -36,7 +38,7 @@ class EarlyStoppingAction:
     def __post_init__(self):
         gin_name = "trainer.EarlyStoppingAction"
         if isinstance(self.metric, str) or len(self.metric) != 2:
-            raise ValueError(
+            raise UserError(
                 f"{gin_name}.metric is {self.metric!r}; set it to a task and one of its metrics, "
                 "('<task>', '<name>')."
             )
@@ -44,7 +46,7 @@ class EarlyStoppingAction:
         self._since = 0
 
     def run(self, train_state: Any, metrics_by_task: Metrics) -> bool:
-        """Return True to stop; raise a ValueError if the metric does not exist."""
+        """Return True to stop; raise a UserError if the metric does not exist."""
         name = "trainer.EarlyStoppingAction.metric"
         return self._ends_with(float(_measured(name, self.metric, metrics_by_task)))
 
@@ -87,7 +89,7 @@ class TerminateOnNanAction:
     metric: str = "loss"
 
     def run(self, train_state: Any, metrics_by_task: Metrics) -> bool:
-        """Return True to stop; raise a ValueError if the task or metric is unknown."""
+        """Return True to stop; raise a UserError if the task or metric is unknown."""
         name = "TerminateOnNanAction's task and metric"
         value = _measured(name, (self.task, self.metric), metrics_by_task)
         if math.isfinite(value):
@@ -97,12 +99,12 @@ class TerminateOnNanAction:
 
 
 def _measured(setting: str, metric: Sequence[str], metrics_by_task: Metrics) -> Any:
-    """Return the value of a metric, or raise ValueError if there is none of that task and name."""
+    """Return the value of a metric, or raise UserError if there is none of that task and name."""
     task, name = metric
     value = metrics_by_task.get(task, {}).get(name)
     if value is None:
         known = [(t, each) for t, values in metrics_by_task.items() for each in values]
-        raise ValueError(
+        raise UserError(
             f"{setting} is {(task, name)!r}, which is not measured; set it to one of {known}."
         )
     return value
@@ -114,15 +116,15 @@ def mode_name(mode: Any) -> str:
 
 
 def check_actions(actions: Mapping[Any, Sequence[Any]] | None, evaluates: Sequence[str]) -> None:
-    """Raise ValueError for an action of a mode that is unknown or not among `evaluates`."""
+    """Raise UserError for an action of a mode that is unknown or not among `evaluates`."""
     for name in map(mode_name, actions or {}):
         if name not in MODES:
-            raise ValueError(
+            raise UserError(
                 f"train.actions has the unknown mode {name!r}; set it to one of "
                 f"{', '.join(map(repr, MODES))}."
             )
         if name not in evaluates:
-            raise ValueError(
+            raise UserError(
                 f"train.actions has {name!r}, but nothing is evaluated in that mode; set "
                 f"train.{name.lower()}_dataset_cfg, or leave these actions out."
             )

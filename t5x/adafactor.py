@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from absl import logging
 
+from common.errors import UserError
 from t5x.array_types import FLOAT32, PyTree
 from t5x.optimizers import OptimizerDef
 from t5x.schedules import UsualRates
@@ -84,7 +85,7 @@ class Adafactor(OptimizerDef):
 
     def __post_init__(self):
         if self.factor_map is not None or not isinstance(self.multiply_by_parameter_scale, bool):
-            raise ValueError(
+            raise UserError(
                 "adafactor.Adafactor takes no HParamMap (factor_map, multiply_by_parameter_scale); "
                 "use logical_factor_rules and True or False."
             )
@@ -119,7 +120,7 @@ class Adafactor(OptimizerDef):
         pick = lambda part: tuple(i for i in own if parts[i] is part)
         row, column = pick(FactorDim.ROW), pick(FactorDim.COLUMN)
         if row and column and len(row) + len(column) < len(own):
-            raise ValueError(
+            raise UserError(
                 f"adafactor.Adafactor.logical_factor_rules leave a dimension of {axes} {shape} "
                 "without ROW or COLUMN; give every axis one of them, or none."
             )
@@ -128,7 +129,7 @@ class Adafactor(OptimizerDef):
     def init(self, params: PyTree, axes: PyTree) -> PyTree:
         """Return zeros: {m, v, v_row, v_col} for each parameter.
 
-        Raise ValueError for a rule of an axis that neither a parameter nor
+        Raise UserError for a rule of an axis that neither a parameter nor
         `standard_logical_factor_rules` has.
         """
         self._check_rules(axes)
@@ -139,7 +140,7 @@ class Adafactor(OptimizerDef):
         known = {axis for names in leaves for axis in names if axis is not None}
         named = (self.logical_factor_rules or {}).keys()
         if unknown := sorted(named - known - standard_logical_factor_rules().keys()):
-            raise ValueError(
+            raise UserError(
                 f"adafactor.Adafactor.logical_factor_rules has {', '.join(map(repr, unknown))}, "
                 f"which no parameter has as an axis; the model's axes are "
                 f"{', '.join(sorted(known))}: leave the others out, or correct their names."

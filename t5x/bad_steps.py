@@ -22,6 +22,7 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
+from common.errors import UserError
 from t5x.array_types import Batch
 from t5x.metrics import unnormalized_loss
 from t5x.train_state import TrainState
@@ -41,12 +42,12 @@ _WINDOW, _DEVIATIONS = 128, 6.0
 def policy(bad_steps: str | None, optimizer: Any) -> str:
     """Return `Trainer.bad_steps` or, where it is None, what the optimizer asks for.
 
-    Raise ValueError for an unknown one.
+    Raise UserError for an unknown one.
     """
     skips = getattr(optimizer, "skip_nan_updates", False)
     chosen = bad_steps or ("skip" if skips else "stop")
     if chosen not in ("stop", "skip", "go_back"):
-        raise ValueError(
+        raise UserError(
             f"trainer.Trainer.bad_steps is {bad_steps!r}; set it to 'stop', 'skip' or 'go_back'."
         )
     return chosen

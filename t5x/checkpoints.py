@@ -25,6 +25,7 @@ import numpy as np
 from absl import logging
 from etils import epath
 
+from common.errors import Failure, UserError
 from common.tables import counted
 from t5x.array_types import PyTree
 from t5x.bad_steps import REMEDY
@@ -61,7 +62,7 @@ _QUICK_CLOSE_SECONDS = 45
 _NO_TIMEOUT = 30 * 24 * 3600
 
 
-class SaveError(RuntimeError):
+class SaveError(Failure):
     """A checkpoint was not written; earlier ones are untouched."""
 
 
@@ -83,7 +84,7 @@ class Checkpointer:
       best: the best checkpoints.
 
     Raises:
-      ValueError: the folder cannot be made.
+      UserError: the folder cannot be made.
     """
 
     def __init__(
@@ -103,7 +104,7 @@ class Checkpointer:
                 epath.Path(self.run_folder).mkdir(parents=True, exist_ok=True)
                 layout.remove_leftovers(self.run_folder)
             except OSError as error:
-                raise ValueError(
+                raise UserError(
                     f"MODEL_DIR {run_folder} cannot be written ({error}); set it to a folder "
                     "that can."
                 ) from error
@@ -147,7 +148,7 @@ class Checkpointer:
         Raises:
           SaveError: this save could not start, or the one before it failed.
           NonFiniteStateError: an array holds NaN or infinity.
-          RuntimeError: another run has taken over the lease.
+          Failure: another run has taken over the lease.
         """
         self.wait()
         if self._lease:

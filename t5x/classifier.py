@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from common.errors import UserError
 from t5x.decoding import DecodingState
 
 
@@ -35,7 +36,7 @@ def one_token(ids: Callable[[], Sequence[int]]) -> Callable[..., Any]:
     def choose(inputs, cache, tokens_to_logits, eos_id, num_decodes=1, cache_offset=0, **_):
         (rows, length), ids_C = inputs.shape, known()
         if num_decodes > len(ids_C):
-            raise ValueError(
+            raise UserError(
                 f"EncoderDecoderModel.predict_batch_with_aux.num_decodes is {num_decodes}, but "
                 f"there are {len(ids_C)} classes; set it to at most as many."
             )

@@ -29,6 +29,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from common.errors import UserError
 from t5x.array_types import Cache
 from t5x.kernels.top_k import argmax, top_k
 from t5x.kv_cache import pick, reorder_rows, repeat_rows
@@ -84,11 +85,11 @@ DecodeFn = Callable[..., Any]
 
 
 def check_decode_fn(decode_fn: DecodeFn) -> None:
-    """Raise ValueError if `decode_fn` does not accept the keywords `DECODE_ARGUMENTS`."""
+    """Raise UserError if `decode_fn` does not accept the keywords `DECODE_ARGUMENTS`."""
     try:
         inspect.signature(decode_fn).bind(**dict.fromkeys(DECODE_ARGUMENTS))
     except (TypeError, ValueError) as error:
-        raise ValueError(
+        raise UserError(
             f"models.EncoderDecoderModel.decode_fn is {decode_fn!r}, which cannot be called with "
             f"the keyword arguments {', '.join(DECODE_ARGUMENTS)}: {error}; see "
             "t5x.decoding.DecodeFn."
@@ -260,7 +261,7 @@ def temperature_sample(
         Sequences [B, N, T] int32 and their log-probabilities [B, N] float32, worst first.
     """
     if topk and topp:
-        raise ValueError(
+        raise UserError(
             f"topk is {topk} and topp is {topp}, but only one can restrict the distribution: set "
             "temperature_sample.topk (1 by default) or temperature_sample.topp to 0."
         )
@@ -378,7 +379,7 @@ def _last_position(inputs, max_steps, hard_limit) -> jax.Array:
     if max_steps is None:
         return jnp.full((rows,), length)
     if isinstance(max_steps, int) and not 1 <= max_steps <= length:
-        raise ValueError(
+        raise UserError(
             f"max_decode_steps is {max_steps}, but must be between 1 and the target length "
             f"{length}: set temperature_sample.max_decode_steps, or the task's targets length."
         )

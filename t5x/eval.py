@@ -68,7 +68,7 @@ def evaluate(
       Metrics by step and task; on all hosts but the first the tasks are empty.
 
     Raises:
-      ValueError: a setting is wrong; raised before anything is decoded.
+      UserError: a setting is wrong; raised before anything is decoded.
     """
     preconditions.check_inference(model, partitioner, dataset_cfg, output_dir, lengths=False)
     preconditions.check_metrics(dataset_cfg)

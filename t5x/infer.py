@@ -41,6 +41,7 @@ from jax.experimental import multihost_utils
 
 import gin
 from common import log
+from common.errors import UserError
 from common.tables import counted
 from t5x import gin_utils, preconditions
 from t5x.checkpointing.config import RestoreCheckpointConfig, checkpoint_paths
@@ -86,11 +87,11 @@ def write_inferences_to_file(
       output_ids: write the predicted ids before padding too, as `prediction_tokens`.
 
     Raises:
-      ValueError: both `include_all_inputs` and `input_fields_to_include` are set.
+      UserError: both `include_all_inputs` and `input_fields_to_include` are set.
     """
     fields = input_fields_to_include
     if include_all_inputs and fields is not None:
-        raise ValueError(
+        raise UserError(
             f"write_inferences_to_file.input_fields_to_include is {fields}, but "
             "include_all_inputs is True, which writes all fields; set only one of the two."
         )
@@ -183,7 +184,7 @@ def infer(
       The paths of the files, one per task.
 
     Raises:
-      ValueError: a setting is wrong; raised before anything is decoded.
+      UserError: a setting is wrong; raised before anything is decoded.
     """
     preconditions.check_shares(mode, shard_id, num_shards)
     notes = {"input_prefix": input_prefix, **decoding_notes(model)}
@@ -258,7 +259,7 @@ class TaskFiles:
         compute: Callable[[Sequence[Example]], list[Any]],
         chunk_size: int,
     ) -> None:
-        """Compute and write the missing results of a task in chunks; ValueError for no example."""
+        """Compute and write the missing results of a task in chunks; UserError for no example."""
         shard = f"{self.shard.index:05}-of-{self.shard.num_shards:05}"
         part = f"-{shard}" if self.shard.num_shards > 1 else ""
         name = f"{task.name}-{self.mode}{part}.{self.extension}"
@@ -286,7 +287,7 @@ class TaskFiles:
                 rate = (total - done) / (time.monotonic() - started)
                 print(f"{task.name}: {total:,} examples, {rate:.1f}/s", file=sys.stderr)
         if not total:
-            raise ValueError(
+            raise UserError(
                 f"Task {task.name} has no example in shard {shard} of its split "
                 f"{self.notes['split']!r}; set another DatasetConfig.split or fewer "
                 "infer.num_shards."
@@ -344,7 +345,7 @@ def examples_of(
 def with_lines(cfg: DatasetConfig, path: str, prefix: str, model: Any, mode: str) -> DatasetConfig:
     """Return `cfg` with the lines of a file as its task; warn if they are cut or lack a prefix.
 
-    Raise ValueError if the file is malformed, or has no targets to score.
+    Raise UserError if the file is malformed, or has no targets to score.
     """
     vocabularies = model.input_vocabulary, model.output_vocabulary
     name = cfg.mixture_or_task_name
@@ -359,7 +360,7 @@ def with_lines(cfg: DatasetConfig, path: str, prefix: str, model: Any, mode: str
             file=sys.stderr,
         )
     if mode == "score" and "targets" not in first:
-        raise ValueError(
+        raise UserError(
             f"infer.mode is 'score', and {path} has no targets; give a .jsonl file whose lines "
             'have "inputs" and "targets".'
         )
@@ -377,10 +378,10 @@ def with_lines(cfg: DatasetConfig, path: str, prefix: str, model: Any, mode: str
 
 
 def one_checkpoint(cfg: RestoreCheckpointConfig) -> str:
-    """Return the path of the only checkpoint, or raise ValueError if there are several."""
+    """Return the path of the only checkpoint, or raise UserError if there are several."""
     path, *more = checkpoint_paths(cfg)
     if more and cfg.mode == "all":
-        raise ValueError(
+        raise UserError(
             f"RestoreCheckpointConfig.mode is 'all', which names {len(more) + 1} checkpoints, and "
             "inference takes one; set it to 'specific', 'latest' or 'best'."
         )

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from common.errors import UserError
 from t5x.array_types import Cache
 
 # Leaves of upstream's caches without a batch; the first has one if rows start at own positions.
@@ -37,7 +38,7 @@ def repeat_rows(cache, rows: int, times: int, offset: int, per_row_index=False) 
 
     def repeat(leaf: jax.Array) -> jax.Array:
         if leaf.shape[offset] != rows:
-            raise ValueError(
+            raise UserError(
                 f"A cache leaf of shape {leaf.shape} has {leaf.shape[offset]} rows at axis "
                 f"{offset}, but {rows} rows are decoded: set cache_offset to its batch axis."
             )

@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from common.errors import UserError
 from t5x.kernels.select import log_normalizer
 
 ONCE = "once"  # scope of a loop that runs as often as is needed: once for usual data
@@ -49,7 +50,7 @@ def cross_entropy(
 
 
 def check_normalizing_factor(factor: Any) -> None:
-    """Raise ValueError unless `normalizing_factor_and_weights` knows the factor."""
+    """Raise UserError unless `normalizing_factor_and_weights` knows the factor."""
     names = [f.name for f in SpecialLossNormalizingFactor]
     if isinstance(factor, str):
         is_known = factor.rsplit(".", 1)[-1].upper() in names
@@ -58,7 +59,7 @@ def check_normalizing_factor(factor: Any) -> None:
     else:
         is_known = factor is None or isinstance(factor, SpecialLossNormalizingFactor)
     if not is_known:
-        raise ValueError(
+        raise UserError(
             f"EncoderDecoderModel.loss_normalizing_factor is {factor!r}; set it to None, a number "
             f"above 0 or one of {names}."
         )
@@ -79,7 +80,7 @@ def normalizing_factor_and_weights(
       The divisor (None: 1) and float32 weights [B, T].
 
     Raises:
-      ValueError: an unknown factor.
+      UserError: an unknown factor.
     """
     targets = batch["decoder_target_tokens"]
     weights = batch.get("decoder_loss_weights")

@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from common.errors import UserError
 from t5x import decoding, losses, metrics
 from t5x.array_types import Batch, Params
 from t5x.examples.t5.incremental_decoder import IncrementalDecoder, decoding_params
@@ -144,7 +145,7 @@ class EncoderDecoderModel:
             **{**settings, **(decoder_params or {})},
         )
         if decodes.shape[-1] > length:
-            raise ValueError(
+            raise UserError(
                 f"decode_fn decodes {decodes.shape[-1]} ids, but the decoder has memory for the "
                 f"{length} of the targets: set max_decode_len to {length} at most, or the length "
                 "of the targets to more."

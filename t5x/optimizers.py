@@ -28,6 +28,7 @@ import jax.numpy as jnp
 import optax
 import optax.contrib
 
+from common.errors import UserError
 from t5x.array_types import PyTree
 from t5x.kernels.orthogonal import orthogonalize
 from t5x.partitioning import constrain
@@ -105,7 +106,7 @@ class DecoupledOptimizer(OptimizerDef):
     usual_rates: UsualRates | None = None
 
     def init(self, params: PyTree, axes: PyTree) -> PyTree:
-        """Return the initial optax state, or raise ValueError for an unknown `no_decay`."""
+        """Return the initial optax state, or raise UserError for an unknown `no_decay`."""
         self.decays(params)
         return self.direction(axes).init(params)
 
@@ -146,7 +147,7 @@ def adamw(
     to the root of the latter. `weight_decay` is the share of a parameter lost per step, times the
     rate; parameters whose path matches a regular expression of `no_decay` do not decay, by default
     norms and position biases. `clip_global_norm` limits the norm of all gradients together. Ranges
-    are in `t5x.settings.limits`. Raise ValueError for an invalid regular expression.
+    are in `t5x.settings.limits`. Raise UserError for an invalid regular expression.
     """
     adam = optax.scale_by_adam(beta1, beta2, epsilon)
     decays = decay_mask(no_decay)
@@ -289,12 +290,12 @@ def moment_axes(transformation: optax.GradientTransformation, params: PyTree, ax
 def decay_mask(no_decay: Sequence[str], name: str = "adamw") -> Callable[[PyTree], PyTree]:
     """Return the function from parameters to True where they decay; errors have the `name`.
 
-    It raises ValueError for a pattern that no parameter matches, but not for `_NORMS_AND_BIASES`.
+    It raises UserError for a pattern that no parameter matches, but not for `_NORMS_AND_BIASES`.
     """
     try:
         patterns = [re.compile(pattern) for pattern in no_decay]
     except re.error as error:
-        raise ValueError(
+        raise UserError(
             f"optimizers.{name}.no_decay has {error.pattern!r}, which is not a regular expression: "
             f"{error}."
         ) from error
@@ -306,7 +307,7 @@ def decay_mask(no_decay: Sequence[str], name: str = "adamw") -> Callable[[PyTree
             known = pattern.pattern in _NORMS_AND_BIASES
             if not known and not any(map(pattern.search, names)):
                 near = difflib.get_close_matches(pattern.pattern, names, n=1, cutoff=0.0)
-                raise ValueError(
+                raise UserError(
                     f"optimizers.{name}.no_decay has {pattern.pattern!r}, which matches none of "
                     f"the {len(names)} parameters (the nearest is {', '.join(near)}); leave it "
                     "out, or set it to a regular expression that a parameter's path contains."

@@ -16,6 +16,8 @@ import numpy as np
 from jax.experimental import mesh_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from common.errors import UserError
+
 Rules = Sequence[tuple[str, str | None]]
 _active: contextvars.ContextVar["PjitPartitioner | None"] = contextvars.ContextVar(
     "partitioner whose rules `constrain` follows", default=None
@@ -48,13 +50,13 @@ def standard_logical_axis_rules(
 def mesh_axes(
     logical_axes: Sequence[str | None], rules: Rules, mesh: Mesh, shape: Sequence[int]
 ) -> PartitionSpec:
-    """Return the mesh axis of each dimension of `shape`; raise ValueError without a rule.
+    """Return the mesh axis of each dimension of `shape`; raise UserError without a rule.
 
     A mesh axis shards one dimension only, and only one that it divides.
     """
     unknown = {a for a in logical_axes if a} - {name for name, _ in rules}
     if unknown:
-        raise ValueError(
+        raise UserError(
             f"Logical axes {sorted(unknown)} have no rule; add them to "
             "partitioning.standard_logical_axis_rules.additional_rules."
         )
@@ -97,14 +99,14 @@ class PjitPartitioner:
         devices: Sequence[jax.Device] | None = None,
     ):
         if not params_on_devices:
-            raise ValueError(
+            raise UserError(
                 "PjitPartitioner.params_on_devices=False is not supported; leave it True."
             )
         self.hybrid = hybrid_shape(ici_mesh_shape, dcn_mesh_shape)
         self.submesh = tuple(model_parallel_submesh or ()) if not self.hybrid else ()
         submesh = math.prod(self.submesh) if self.submesh else None
         if num_partitions and submesh and num_partitions not in (1, submesh):
-            raise ValueError(
+            raise UserError(
                 f"PjitPartitioner.num_partitions is {num_partitions} but model_parallel_submesh "
                 f"{self.submesh} has {submesh} devices; set one of them."
             )
@@ -117,19 +119,19 @@ class PjitPartitioner:
 
     @functools.cached_property
     def mesh(self) -> Mesh:
-        """All devices as `data` × `model`; ValueError if num_partitions does not divide them."""
+        """All devices as `data` × `model`; UserError if num_partitions does not divide them."""
         try:
             devices = list(self._devices or jax.devices(self.backend))
         except RuntimeError as error:
             if self.backend is None:
                 raise
-            raise ValueError(
+            raise UserError(
                 f"PjitPartitioner.backend is {self.backend!r}, which this machine does not have "
                 f"({error}); set it to None for the best one."
             ) from error
         count, model = len(devices), self.num_partitions
         if count % model:
-            raise ValueError(
+            raise UserError(
                 f"PjitPartitioner.num_partitions is {model}, which does not divide the {count} "
                 f"{devices[0].platform.upper()} device{'s' * (count > 1)} of this run; pass "
                 f"--gin.partitioning.PjitPartitioner.num_partitions={math.gcd(count, model)}."
@@ -153,11 +155,11 @@ class PjitPartitioner:
         return other
 
     def check_batch(self, batch_size: int, num_microbatches: int | None, name: str) -> None:
-        """Raise ValueError unless data-parallel devices × microbatches divide a batch."""
+        """Raise UserError unless data-parallel devices × microbatches divide a batch."""
         parts = self.mesh.shape["data"]
         pieces = parts * (num_microbatches or 1)
         if batch_size % pieces:
-            raise ValueError(
+            raise UserError(
                 f"{name} is {batch_size}, not a multiple of {parts} data-parallel devices × "
                 f"{num_microbatches or 1} microbatches; set it to a multiple of {pieces}, or "
                 "change trainer.Trainer.num_microbatches or "
@@ -208,7 +210,7 @@ def submesh_grid(devices: Sequence[jax.Device], submesh: Sequence[int]) -> np.nd
     size = tuple(max(place(d)[i] for d in devices) + 1 for i in range(4))
     submesh = (*submesh, 1, 1, 1)[:4]
     if any(s % b for s, b in zip(size, submesh, strict=True)):
-        raise ValueError(
+        raise UserError(
             f"PjitPartitioner.model_parallel_submesh {submesh} does not tile the slice "
             f"{size} (x, y, z, core); set it to divisors of these."
         )
@@ -220,11 +222,11 @@ def submesh_grid(devices: Sequence[jax.Device], submesh: Sequence[int]) -> np.nd
 def hybrid_shape(
     ici: Sequence[int] | None, dcn: Sequence[int] | None
 ) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Return both shapes, None if neither is set; raise ValueError unless each has 3 numbers."""
+    """Return both shapes, None if neither is set; raise UserError unless each has 3 numbers."""
     if ici is None and dcn is None:
         return None
     if not (ici and dcn and len(ici) == len(dcn) == 3):
-        raise ValueError(
+        raise UserError(
             f"PjitPartitioner.ici_mesh_shape is {ici} and dcn_mesh_shape {dcn}; set both to "
             "(replica, data, model), or neither."
         )
@@ -239,7 +241,7 @@ def hybrid_grid(
     Where devices name no slice, the processes are taken for slices.
     """
     if math.prod(ici) * math.prod(dcn) != len(devices):
-        raise ValueError(
+        raise UserError(
             f"PjitPartitioner.ici_mesh_shape {ici} times dcn_mesh_shape {dcn} is "
             f"{math.prod(ici) * math.prod(dcn)} devices, and there are {len(devices)}; set them to "
             "shapes whose product is that."

@@ -161,7 +161,7 @@ def seconds_of(programs: Iterable[jax.stages.Lowered]) -> float:
 
 
 def example_of(model: Any, cfg: DatasetConfig) -> dict[str, jax.ShapeDtypeStruct]:
-    """Return one example's features as the model decodes it, unread, or raise ValueError."""
+    """Return one example's features as the model decodes it, unread, or raise UserError."""
     checks.check_feature_lengths(cfg)
     ids = tf.TensorSpec([None], tf.int32)
     none = tf.data.Dataset.from_generator(lambda: (), output_signature=dict.fromkeys(SIDES, ids))

@@ -4,13 +4,14 @@
     check_training(model, partitioner, cfgs, plan, …)      # of t5x.train
     check_inference(model, partitioner, cfg, output_dir)   # of t5x.eval and t5x.infer
 
-Each raises ValueError with the value, the reason and what to set. Types and limits of single
+Each raises UserError with the value, the reason and what to set. Types and limits of single
 numbers are checked before, when gin files are read (`t5x.settings.limits`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from common.errors import UserError
 from t5x.checkpointing.config import SaveCheckpointConfig
 from t5x.inference import filling
 from t5x.inference.predictor import MODES
@@ -49,7 +50,7 @@ def check_training(
             name = f"{scope}/utils.DatasetConfig.batch_size"
             partitioner.check_batch(cfg.batch_size, None, name)
     if cfgs["train_eval"] and eval_steps < 1:
-        raise ValueError(
+        raise UserError(
             f"train.eval_steps is {eval_steps}; set EVAL_STEPS to at least 1 batch, or "
             "train.train_eval_dataset_cfg to None."
         )
@@ -98,30 +99,30 @@ def check_inference(
 
 
 def check_shares(mode: str, shard_id: int, num_shards: int) -> None:
-    """Raise ValueError for an unknown mode of `t5x.infer`, or a share of examples that is none."""
+    """Raise UserError for an unknown mode of `t5x.infer`, or a share of examples that is none."""
     if mode not in MODES:
-        raise ValueError(f"infer.mode is {mode!r}; set INFER_MODE to one of {MODES}.")
+        raise UserError(f"infer.mode is {mode!r}; set INFER_MODE to one of {MODES}.")
     if not 0 <= shard_id < num_shards:
-        raise ValueError(
+        raise UserError(
             f"infer.shard_id is {shard_id} and infer.num_shards {num_shards}; shards are numbered "
             f"from 0, so set infer.shard_id below infer.num_shards."
         )
 
 
 def check_output_feature(cfg: DatasetConfig, name: str) -> None:
-    """Raise ValueError if a task of `cfg` has no output feature of this name."""
+    """Raise UserError if a task of `cfg` has no output feature of this name."""
     for task in cfg.tasks_with_split:
         if name not in task.output_features:
-            raise ValueError(
+            raise UserError(
                 f"infer.output_vocab_feature_name is {name!r}, which task {task.name} does not "
                 f"have; set it to one of {sorted(task.output_features)}."
             )
 
 
 def check_metrics(cfg: DatasetConfig) -> None:
-    """Raise ValueError if seqio's evaluator would have nothing to measure."""
+    """Raise UserError if seqio's evaluator would have nothing to measure."""
     if not any(task.metric_objs for task in cfg.tasks_with_split):
-        raise ValueError(
+        raise UserError(
             f"{cfg.mixture_or_task_name} has no metric_fns, so decoding it would measure nothing; "
             "name another MIXTURE_OR_TASK_NAME, or leave train.infer_eval_dataset_cfg at None."
         )

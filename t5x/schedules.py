@@ -48,6 +48,8 @@ import jax.numpy as jnp
 import numpy as np
 from absl import logging
 
+from common.errors import UserError
+
 # The factors, and the divisor of each, which must not be zero.
 _DIVISORS = {
     "constant": None,
@@ -150,9 +152,9 @@ class Cooldown:
 
     @classmethod
     def after(cls, rate: Callable[[Step], jax.Array], first: int, last: int) -> "Cooldown":
-        """Return the cooldown of `rate`, or raise ValueError if that has ended at `first`."""
+        """Return the cooldown of `rate`, or raise UserError if that has ended at `first`."""
         if isinstance(rate, Schedule) and float(rate.share(first)) < _IDLE:
-            raise ValueError(
+            raise UserError(
                 f"At step {first:,}, where the cooldown begins, the learning rate "
                 f"{' * '.join(rate.names)} is {float(rate(first)):.1e}, so that nothing is left to "
                 f"fall; set {_GIN_NAME}.factors to those of the run, or start from an earlier step."
@@ -178,12 +180,12 @@ class UsualRates:
         """Return a sentence on a peak out of the range, None for none or another function.
 
         The peak is that of the steps from `start` to `total_steps`, all factors included. Raise
-        ValueError for a schedule that does not end, if it must.
+        UserError for a schedule that does not end, if it must.
         """
         if not isinstance(rate, Schedule | Cooldown) or start >= total_steps:
             return None
         if self.must_end and isinstance(rate, Schedule) and {*rate.passing} <= {"linear_warmup"}:
-            raise ValueError(
+            raise UserError(
                 f"{self.optimizer} needs a rate that falls to zero, and {' * '.join(rate.names)} "
                 f"does not end: set {_GIN_NAME}.factors to one that does, such as 'constant * "
                 f"linear_warmup * linear_decay_to_zero', or {self.optimizer}.must_end to False if "
@@ -215,7 +217,7 @@ def create_learning_rate_scheduler(
 
     They are joined by '*'; `min_learning_rate` is the floor of their product. `step_offset` is the
     step that counts as 0, for a run that continues another; `total_steps`, which T5X lacks like
-    `cooldown_steps`, counts from there. Raise ValueError for an unknown factor, or one that divides
+    `cooldown_steps`, counts from there. Raise UserError for an unknown factor, or one that divides
     by steps below 1 or has no steps to fall in.
     """
     settings = {name: value for name, value in locals().items() if name != "factors"}
@@ -232,7 +234,7 @@ def check_start(rate: Any, start: int | None, total_steps: int) -> None:
     """Check that a schedule has not ended when training starts, for lack of a `step_offset`.
 
     Warn if it has already started (unless pretraining continues), or ends long before the run. A
-    `rate` that is no `Schedule` passes, and so does an unknown `start`, None. Raise ValueError if
+    `rate` that is no `Schedule` passes, and so does an unknown `start`, None. Raise UserError if
     the rate is at a `min_learning_rate` near 0 for more than half of the run or its first tenth.
     """
     n = total_steps - (start or 0)
@@ -257,7 +259,7 @@ def check_start(rate: Any, start: int | None, total_steps: int) -> None:
     over = rates <= np.float32(rate.min_learning_rate)
     over &= rate.min_learning_rate < _IDLE * rate.base_learning_rate
     if over.mean() > 0.5 or over[: max(len(over) // 10, 1) + 1].all():
-        raise ValueError(f"{described}; set {_GIN_NAME}.step_offset to {start}")
+        raise UserError(f"{described}; set {_GIN_NAME}.step_offset to {start}")
     if rate.passing == ("linear_warmup",) and any("rsqrt" in name for name in rate.names):
         return  # pretraining continues
     if "linear_cooldown" in rate.passing and {*rate.passing} <= {
@@ -274,13 +276,13 @@ def _check_factors(names: tuple[str, ...], settings: dict[str, float]) -> None:
     for name in names:
         if name not in FACTORS:
             nearest = difflib.get_close_matches(name, FACTORS, n=1, cutoff=0.0)[0]
-            raise ValueError(
+            raise UserError(
                 f"Learning rate factor {name!r} is unknown, the nearest known one is {nearest!r}: "
                 f"set {_GIN_NAME}.factors to names from {', '.join(FACTORS)}, joined by '*'."
             )
         divisor = _DIVISORS.get(name)
         if divisor and settings[divisor] < 1:
-            raise ValueError(
+            raise UserError(
                 f"{divisor} is {settings[divisor]} but must be at least 1"
                 f"{', or a share of a total_steps' * (divisor in _SHARES)}, because the factor "
                 f"{name!r} divides by it: set {_GIN_NAME}.{divisor}."
@@ -296,7 +298,7 @@ def _check_end(names: tuple[str, ...], total_steps: float, **begins: float) -> N
     for name in falling.keys() & {*names}:
         argument, more = falling[name]
         if total_steps < begins[argument] + more:
-            raise ValueError(
+            raise UserError(
                 f"total_steps is {total_steps} and {argument} {begins[argument]}, so the rate has "
                 f"no steps to fall in: set {_GIN_NAME}.total_steps to more, to TRAIN_STEPS less "
                 "step_offset, say."

@@ -27,6 +27,7 @@ from absl import logging
 from jax.experimental import multihost_utils
 
 from common import log
+from common.errors import UserError
 from t5x import gin_utils, preconditions, schedules
 from t5x.array_types import HostBatch
 from t5x.checkpointing.config import CheckpointConfig
@@ -128,8 +129,8 @@ def train(
       The last step and its state, None if nothing was left to do.
 
     Raises:
-      ValueError: the configuration does not fit, in one sentence.
-      RuntimeError: another run holds the lease of `model_dir`, or has taken it over.
+      UserError: the configuration does not fit, in one sentence.
+      Failure: another run holds the lease of `model_dir`, or has taken it over.
     """
     # Preconditions: everything that a user can get wrong, before the devices are used.
     if single_device:
@@ -229,9 +230,9 @@ def train(
 
 
 def on_first_device(partitioner: PjitPartitioner) -> PjitPartitioner:
-    """Disable jit, and return the partitioner of the first device; raise ValueError on a pod."""
+    """Disable jit, and return the partitioner of the first device; raise UserError on a pod."""
     if jax.process_count() > 1:
-        raise ValueError(
+        raise UserError(
             f"train.single_device is True on {jax.process_count()} hosts; start it on one, without "
             "--process_count, or set it to False."
         )
@@ -250,7 +251,7 @@ def two_keys(seed: int, use_hardware_rng: bool) -> tuple[jax.Array, jax.Array]:
 def check_rate(trainer: Trainer, start: Start, total_steps: int) -> None:
     """Warn of a schedule that does not suit the start of a run, or its optimizer.
 
-    Raise ValueError if it has ended before the start, or never ends although it must.
+    Raise UserError if it has ended before the start, or never ends although it must.
     """
     rate = trainer.learning_rate_fn
     schedules.check_start(rate, start.known_step, total_steps)
@@ -279,7 +280,7 @@ def stream_at(
     """Return the training stream of this host at the data position of `start`, if it has one.
 
     Its seed is the first that exists: of the data position, of `cfg`, of the run. Raise
-    DamagedCheckpoint, on all hosts, if the position is not as saved, and ValueError, with what to
+    DamagedCheckpoint, on all hosts, if the position is not as saved, and UserError, with what to
     set, if it cannot be used.
     """
     start.check_data_position()

@@ -68,7 +68,7 @@ class Trainer:
         self.stop_requested = False  # set between two steps, ends `training_steps`
 
     def check_batch(self, batch_size: int) -> None:
-        """Check that devices × microbatches divide the batch; raise a ValueError if not."""
+        """Check that devices × microbatches divide the batch; raise a UserError if not."""
         name = "train/utils.DatasetConfig.batch_size"
         self.partitioner.check_batch(batch_size, self.num_microbatches, name)
 

@@ -47,7 +47,7 @@ def add(
     `vocabulary` is the file that the objective reads (SentencePiece's, for masked_lm a folder with
     a tokenizer.json), a function that returns its path, or a vocabulary; `objective` is a name in
     `tasks.objectives.registry`, or an object such as `span_corruption.SpanNoise(0.5, 8)`;
-    `normalization` are arguments of `tasks.text.normalize.preprocess`. Raise ValueError if no
+    `normalization` are arguments of `tasks.text.normalize.preprocess`. Raise UserError if no
     objective has that name.
     """
     found = registry.get_objective(objective)

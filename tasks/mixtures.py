@@ -13,6 +13,7 @@ from collections.abc import Mapping
 import seqio
 import tensorflow as tf
 
+from common.errors import UserError
 from tasks import purpose
 from tasks.cache import cached
 
@@ -53,12 +54,12 @@ def rates_of(sizes: Mapping[str, float], temperature: float = 1.0) -> dict[str, 
     2020, section 3.5.2, arXiv:1910.10683.
     """
     if not temperature > 0:
-        raise ValueError(f"temperature is {temperature}, but must be above 0")
+        raise UserError(f"temperature is {temperature}, but must be above 0")
     if not sizes:
-        raise ValueError("a mixture needs at least one task: name it with its size or rate")
+        raise UserError("a mixture needs at least one task: name it with its size or rate")
     for name, size in sizes.items():
         if not size > 0:
-            raise ValueError(f"task {name!r} has rate {size}, but must have one above 0")
+            raise UserError(f"task {name!r} has rate {size}, but must have one above 0")
     raised = {name: float(size) ** (1 / temperature) for name, size in sizes.items()}
     return {name: rate / sum(raised.values()) for name, rate in raised.items()}
 
@@ -74,11 +75,11 @@ def add(
     `sizes` are documents, tokens or bytes of each task, all in one unit, or rates; `temperature`
     evens out the shares, see `rates_of`. `epochs` is how many times at most a task's corpus is
     read; the others then take over its share. When all have ended, so does the stream. Raise
-    ValueError for an unknown task, or an impossible size, temperature or number of epochs.
+    UserError for an unknown task, or an impossible size, temperature or number of epochs.
     """
     epochs, entries = epochs or {}, []
     for unknown in epochs.keys() - sizes.keys():
-        raise ValueError(f"mixture {name!r} bounds the epochs of {unknown!r}, which it lacks")
+        raise UserError(f"mixture {name!r} bounds the epochs of {unknown!r}, which it lacks")
     for task, rate in rates_of(sizes, temperature).items():
         if task in epochs:
             task = _bounded(task, epochs[task])
@@ -91,7 +92,7 @@ def add(
 
 def _bounded(name: str, epochs: int) -> str:
     if not (isinstance(epochs, int) and epochs >= 1):
-        raise ValueError(f"epochs of task {name!r} is {epochs!r}, but must be an integer above 0")
+        raise UserError(f"epochs of task {name!r} is {epochs!r}, but must be an integer above 0")
     bounded = f"{name}_{epochs}_epochs"
     if bounded not in seqio.TaskRegistry.names():
         task = seqio.TaskRegistry.get(name)

@@ -14,7 +14,7 @@ import re
 import unicodedata
 
 from common import arguments
-from common.errors import guarded
+from common.errors import UserError, guarded
 from common.tables import counted
 from tasks.languages import table
 from tasks.languages.table import FINEWEB2, TOKENS_PER_WORD, Language
@@ -131,12 +131,12 @@ def write(language: Language, size: str, root: pathlib.Path, overwrite: bool = F
     """Write the files, all or none, and return their paths from `root`.
 
     Raises:
-      ValueError: one exists, and `overwrite` is not set.
+      UserError: one exists, and `overwrite` is not set.
     """
     made = files(language, size)
     kept = [path for path in made if (root / path).exists()]
     if kept and not overwrite:
-        raise ValueError(
+        raise UserError(
             f"{' and '.join(kept)} exist: train with them, remove them, or give --overwrite"
         )
     for path, text in made.items():

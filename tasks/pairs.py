@@ -14,6 +14,7 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
+from common.errors import UserError
 from tasks import corpora, purpose, vocabularies
 from tasks.cache import cached
 from tasks.corpus import slices, tf_callbacks
@@ -99,7 +100,7 @@ def truncate(
     """Truncate {"inputs", "targets"}, int32 [n], to `sequence_length` or `lengths`; append EOS.
 
     Raises:
-      ValueError: a length has no room for `prefix` and a token, or for all `names` of labels.
+      UserError: a length has no room for `prefix` and a token, or for all `names` of labels.
     """
     most = sequence_length or lengths
     vocabulary = {side: output_features[side].vocabulary for side in ("inputs", "targets")}
@@ -139,7 +140,7 @@ def truncate(
 
 def _check_length(side: str, lengths: Mapping[str, int], least: int, held: str) -> None:
     if lengths[side] < least:
-        raise ValueError(
+        raise UserError(
             f"TASK_FEATURE_LENGTHS[{side!r}] is {lengths[side]}, but {held} and EOS take {least}: "
             f"set it to at least {least}"
         )

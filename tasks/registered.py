@@ -12,27 +12,26 @@ import seqio
 
 import gin
 import tasks
+from common.errors import UserError
 
 
 def load(modules: Sequence[str], bindings: Sequence[str] = ()) -> None:
     """Import the modules, which register tasks, and apply gin bindings.
 
     Raises:
-      ValueError: a module cannot be imported, or gin refuses a binding; names the flag.
+      UserError: a module cannot be imported, or gin refuses a binding; names the flag.
     """
     for module in modules:
         try:
             importlib.import_module(module)
         except (ImportError, ValueError) as error:  # an empty name is a ValueError
-            raise ValueError(
-                f"--module is {module!r}, which cannot be imported: {error}"
-            ) from error
+            raise UserError(f"--module is {module!r}, which cannot be imported: {error}") from error
     for binding in bindings:
         try:
             gin.parse_config(binding, skip_unknown=False)
         except Exception as error:  # gin raises many kinds
             reason = str(error).strip().partition("\n")[0]
-            raise ValueError(
+            raise UserError(
                 f"--gin_bindings has {binding!r}, which gin refuses: {reason}"
             ) from error
 
@@ -47,20 +46,20 @@ def find(name: str, flag: str, modules: Sequence[str], bindings: Sequence[str] =
     """Return the registered task `name`, after `load`; `flag` is how the command calls it.
 
     Raises:
-      ValueError: as `load`; or no task has that name.
+      UserError: as `load`; or no task has that name.
     """
     load(modules, bindings)
     if name in seqio.TaskRegistry.names():
         return seqio.TaskRegistry.get(name)
     if name in seqio.MixtureRegistry.names():
         parts = sorted(task.name for task in seqio.MixtureRegistry.get(name).tasks)
-        raise ValueError(
+        raise UserError(
             f"{flag} is {name!r}, which is a mixture: give one of its tasks, {', '.join(parts)}"
         )
     near = difflib.get_close_matches(name, seqio.TaskRegistry.names(), n=3)
     where = ", ".join(modules) if len(modules) <= 5 else "no module of tasks/"
     verb = "does not register" if len(modules) <= 5 else "registers"
-    raise ValueError(
+    raise UserError(
         f"{flag} is {name!r}, which {where} {verb}; "
         + (f"did you mean {', '.join(near)}? Else " if near else "")
         + "give the module that does by --module"

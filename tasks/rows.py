@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 import seqio
 import tensorflow as tf
 
+from common.errors import UserError
 from tasks.corpus import slices
 from tasks.corpus.counts import CODED
 from tasks.corpus.documents import SEPARATOR, Columns
@@ -48,7 +49,7 @@ class Rows(CorpusSource):
       **settings: other arguments of CorpusSource.
 
     Raises:
-      ValueError: impossible settings.
+      UserError: impossible settings.
     """
 
     def __init__(
@@ -77,12 +78,12 @@ class Rows(CorpusSource):
         super().__init__(corpus, config, files=files, **settings)
         shares = self._held_out.values()
         if shares and not (min(shares) > 0 and sum(shares) < 1 and "train" in self._split_names):
-            raise ValueError(
+            raise UserError(
                 f"held_out is {self._held_out}, but must be shares above 0 that leave some of a "
                 "split 'train'"
             )
         if max_examples is not None and max_examples < 1:
-            raise ValueError(f"max_examples is {max_examples}, but must be at least 1")
+            raise UserError(f"max_examples is {max_examples}, but must be at least 1")
         self.max_examples = max_examples
         if held_out:
             self._split_names |= dict.fromkeys(held_out, self._split_names["train"])
@@ -95,7 +96,7 @@ class Rows(CorpusSource):
         if self._parallel:
             sources, targets = (match_files([p], "text") for p in self._parallel[split])
             if len(sources) != len(targets):
-                raise ValueError(
+                raise UserError(
                     f"split {split!r} has {len(sources)} files of sources and {len(targets)} of "
                     "targets, but each source file needs its target file"
                 )
@@ -107,7 +108,7 @@ class Rows(CorpusSource):
             return super()._find_files(split)
         except ValueError as error:
             setting = f"{self._files_fn.__module__}.{self._files_fn.__name__}"
-            raise ValueError(f"{error}: put it there, or set an argument of {setting}") from error
+            raise UserError(f"{error}: put it there, or set an argument of {setting}") from error
 
     def get_dataset(
         self,
@@ -147,7 +148,7 @@ class Rows(CorpusSource):
         return super().mixing(split, num_shards)
 
     def check_shards(self, split: str, num_shards: int, limit_s: float = 30.0) -> None:
-        """Raise ValueError for fewer texts than shards, as CorpusSource does."""
+        """Raise UserError for fewer texts than shards, as CorpusSource does."""
         if self._few(split) is None:  # several shards share few
             super().check_shards(split, num_shards, limit_s)
 

@@ -18,6 +18,7 @@ import seqio
 import tensorflow as tf
 import tokenizers
 
+from common.errors import UserError
 from tasks.corpus import tf_callbacks
 
 TOKENIZER_FILE = "tokenizer.json"
@@ -53,7 +54,7 @@ class TokenizerVocabulary(seqio.Vocabulary):
         function that returns one.
 
     Raises:
-      ValueError: on first use, if there is no such file, or it is no tokenizer.
+      UserError: on first use, if there is no such file, or it is no tokenizer.
     """
 
     def __init__(self, tokenizer_file: str | Callable[[], str]):
@@ -226,7 +227,7 @@ class TokenizerVocabulary(seqio.Vocabulary):
 def _load(path: str) -> _Loaded:
     source = _read(path)
     if source is None:
-        raise ValueError(
+        raise UserError(
             f"the vocabulary file {path!r} does not exist: make one with `python -m "
             "vocabulary.train --kind wordpiece` (or byte_bpe), or name the folder of a Hugging "
             "Face model that has a tokenizer.json"
@@ -234,7 +235,7 @@ def _load(path: str) -> _Loaded:
     try:
         tokenizer = _tokenizer_of(source)
     except Exception as error:  # tokenizers raises plain Exception
-        raise ValueError(
+        raise UserError(
             f"the vocabulary file {path!r} cannot be read by tokenizers {tokenizers.__version__}: "
             f"{str(error).splitlines()[0]}"
         ) from error

@@ -20,6 +20,7 @@ import tensorflow as tf
 
 import gin
 from common import arguments
+from common.errors import UserError
 from tasks.tokenizer_vocabulary import TokenizerVocabulary
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -100,13 +101,13 @@ class LatePath(os.PathLike):
         return self._find() if callable(self._find) else self._find
 
     def __fspath__(self) -> str:
-        """Return the path to open; raise ValueError if there is no such file."""
+        """Return the path to open; raise UserError if there is no such file."""
         arguments.check_address("The vocabulary", self.found)
         if not tf.io.gfile.exists(self.found):
             setting = "name another where the task is added"
             if (name := getattr(self._find, "__name__", "<lambda>")) != "<lambda>":
                 setting = f"set tasks.vocabularies.{name}.path to the one you have"
-            raise ValueError(
+            raise UserError(
                 f"the vocabulary file {self.found!r} does not exist: make it with "
                 f"`python -m vocabulary.train`, or {setting}"
             )
@@ -166,19 +167,19 @@ def name_of(vocabulary: seqio.Vocabulary) -> str:
 
 
 def masking(vocabulary: seqio.Vocabulary) -> TokenizerVocabulary:
-    """Return `vocabulary` if it has the tokens that masked sequences need, else raise ValueError.
+    """Return `vocabulary` if it has the tokens that masked sequences need, else raise UserError.
 
     These are the mask, padding, the first token of a sequence ([CLS]) and the last ([SEP]).
     """
     if not isinstance(vocabulary, TokenizerVocabulary):
-        raise ValueError(
+        raise UserError(
             f"the vocabulary {name_of(vocabulary)!r} has no mask token, which masked_lm needs: "
             "make one with `python -m vocabulary.train --kind wordpiece` (or byte_bpe), or choose "
             "an objective of T5's, such as span_corruption"
         )
     for role, use in (("mask", "mask"), ("pad", "padding"), ("cls", "first"), ("sep", "last")):
         if role not in vocabulary.roles:
-            raise ValueError(
+            raise UserError(
                 f"the vocabulary {name_of(vocabulary)!r} has no {use} token, which masked_lm "
                 f"needs: name its {role}_token in the tokenizer_config.json beside it, or make a "
                 "vocabulary with `python -m vocabulary.train --kind wordpiece` (or byte_bpe)"
@@ -187,9 +188,9 @@ def masking(vocabulary: seqio.Vocabulary) -> TokenizerVocabulary:
 
 
 def check_text_to_text(vocabulary: seqio.Vocabulary, task: str) -> None:
-    """Raise ValueError if a task of T5's objectives has an encoder's vocabulary."""
+    """Raise UserError if a task of T5's objectives has an encoder's vocabulary."""
     if isinstance(vocabulary, TokenizerVocabulary) and vocabulary.mask_id is not None:
-        raise ValueError(
+        raise UserError(
             f"task {task}: the vocabulary {name_of(vocabulary)!r} is an encoder's, with a mask "
             "token, but the objective makes inputs and targets for T5: set objective='masked_lm', "
             "or make a vocabulary with `python -m vocabulary.train`"
@@ -199,18 +200,18 @@ def check_text_to_text(vocabulary: seqio.Vocabulary, task: str) -> None:
 def sentinels(vocabulary: seqio.Vocabulary) -> tuple[int, ...]:
     """Return the ids of <extra_id_0>, <extra_id_1>, ... in `vocabulary`.
 
-    Raise ValueError if it has none, or they do not descend one by one from its last id; training
+    Raise UserError if it has none, or they do not descend one by one from its last id; training
     would then silently use ordinary pieces as sentinels.
     """
     found, name = sentinels_if_any(vocabulary), name_of(vocabulary)
     if not found:
-        raise ValueError(
+        raise UserError(
             f"the vocabulary {name!r} has no sentinels (<extra_id_0>, <extra_id_1>, ...), which "
             "span corruption needs: make one with `python -m vocabulary.train`"
         )
     expected = tuple(range(vocabulary.vocab_size - 1, vocabulary.vocab_size - 1 - len(found), -1))
     if found != expected:
-        raise ValueError(
+        raise UserError(
             f"the vocabulary {name!r} has <extra_id_0> at id {found[0]} of "
             f"{vocabulary.vocab_size}: sentinels must be its last pieces in descending order, "
             "else ordinary pieces would be taken for them; `python -m vocabulary.check` says more"
@@ -257,14 +258,14 @@ def word_starts(vocabulary: seqio.Vocabulary) -> np.ndarray:
 
 
 def ids_of(vocabulary: seqio.Vocabulary, text: str) -> tuple[int, ...]:
-    """Return the ids of a word that may be one piece, such as "[R]", or raise ValueError."""
+    """Return the ids of a word that may be one piece, such as "[R]", or raise UserError."""
     if isinstance(vocabulary, seqio.SentencePieceVocabulary):
         piece = vocabulary.tokenizer.PieceToId(text)
         ids = [piece] if piece != vocabulary.unk_id else vocabulary.encode(text)
     else:
         ids = vocabulary.encode(text)
     if vocabulary.unk_id in ids:
-        raise ValueError(
+        raise UserError(
             f"the vocabulary {name_of(vocabulary)!r} cannot spell {text!r}, since one of its "
             "characters is the unknown piece: choose prefixes that it can, such as '<extra_id_99>'"
         )

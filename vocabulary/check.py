@@ -23,7 +23,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 
 from common import arguments, tables
-from common.errors import guarded
+from common.errors import UserError, guarded
 from common.tables import WARNING, CheckResult, judged
 from vocabulary import corpus
 from vocabulary import sentencepiece_model as spm
@@ -44,7 +44,7 @@ def check_vocabulary(
     Those of a SentencePiece model take well under a second, and load no TensorFlow.
 
     Raises:
-      ValueError: `path` is neither, or cannot be read.
+      UserError: `path` is neither, or cannot be read.
     """
     if folder := spm.find_tokenizer(path):
         size, checks = _of_tokenizer(folder)
@@ -181,7 +181,7 @@ def _same_as_sentencepiece(path: str, texts: Sequence[str], extra_ids: int) -> s
     for text in texts:
         python, graph = vocabulary.encode(text), vocabulary.encode_tf(text).numpy().tolist()
         if python != graph and not is_tie(python, graph, vocabulary.tokenizer.id_to_piece):
-            raise ValueError(f"seqio's TensorFlow ids differ from its Python ids for {text[:80]!r}")
+            raise UserError(f"seqio's TensorFlow ids differ from its Python ids for {text[:80]!r}")
         total += len(python)
     figure = f"{len(texts):,} texts, {total:,} ids, half with sentinels"
     return figure + (f"; {ties} texts tie" if ties else "")
@@ -210,7 +210,7 @@ def _same_as_tokenizer(folder: str, texts: Sequence[str]) -> str:
         masked = f" {vocabulary.pieces[vocabulary.mask_id or 0]} ".join(text.split())
         with_mask = reference(masked, add_special_tokens=False)["input_ids"]
         if ids != wanted or vocabulary.encode(masked) != with_mask:
-            raise ValueError(f"they differ in {text[:80]!r}")
+            raise UserError(f"they differ in {text[:80]!r}")
         total += len(ids)
     return f"{len(drawn) + len(texts):,} texts, {total:,} ids, each also with masks"
 

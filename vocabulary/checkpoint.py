@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from common import arguments
+from common.errors import UserError
 from common.tables import CheckResult, judged, passed
 from convert import weight_map
 from convert.proof import verify
@@ -68,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check_out(args: argparse.Namespace) -> None:
-    """Raise ValueError if `args.out` cannot be written."""
+    """Raise UserError if `args.out` cannot be written."""
     if args.checkpoint:
         arguments.check_output_folder("--out", args.out)
     else:
@@ -80,11 +81,11 @@ def write(
 ) -> tuple[str, list[CheckResult]]:
     """Write the model `args.out`, or with `args.checkpoint` the run; return the model and checks.
 
-    Raise ValueError as `write_run`, and if words of `texts` with kept pieces change their tokens.
+    Raise UserError as `write_run`, and if words of `texts` with kept pieces change their tokens.
     """
     checks = [check_same_pieces(change.old, change.new, change.sources, texts)]
     if not passed(checks):
-        raise ValueError(
+        raise UserError(
             f"nothing was written, since words are tokenized differently: {checks[0].figure}"
         )
     path = args.out
@@ -131,13 +132,13 @@ def write_run(
     """Write the run; it appears complete and verified, or not at all.
 
     `checkpoint` is a run, whose last checkpoint is used, or one checkpoint, local or on gs://;
-    `network` is as `convert --config`, if there is no gin beside it. Raise ValueError if the
+    `network` is as `convert --config`, if there is no gin beside it. Raise UserError if the
     checkpoint is of another network or vocabulary, `out` is a run already, the disk is full, or
     logits of kept pieces differ.
     """
     old = rewrite.last_checkpoint(checkpoint, network)
     if not 0 <= old.sizes.vocab_size - change.old_ids < spm.SIZE_MULTIPLE:
-        raise ValueError(
+        raise UserError(
             f"the vocabulary has {change.old_ids:,} ids and the embedding of {old.path} "
             f"{old.sizes.vocab_size:,} rows, so it was not trained with it: give its own "
             "vocabulary, and --extra_ids 100 if seqio adds the sentinels"
@@ -149,7 +150,7 @@ def write_run(
         _write_vocabulary(change, str(temporary / VOCABULARY))
         same = same_logits(old.path, old.sizes, written, sizes, change.sources)
         if not passed([same]):
-            raise ValueError(f"nothing was written, since {same.check} fails: {same.figure}")
+            raise UserError(f"nothing was written, since {same.check} fails: {same.figure}")
     return [_size("network before", old.sizes), _size("network after", sizes), same]
 
 

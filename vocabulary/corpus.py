@@ -90,7 +90,7 @@ def read_documents(
     ahead.
 
     Raises:
-      ValueError: the corpus, configuration, split or column does not exist, or cannot be read.
+      UserError: the corpus, configuration, split or column does not exist, or cannot be read.
     """
     # TensorFlow comes with them, which takes seconds.
     from tasks.corpus import formats, listing, slices

@@ -35,7 +35,7 @@ class _Encoder:
 
 
 def _open(path: str) -> _Encoder:
-    """Return the encoder of a SentencePiece model or of a tokenizer.json; raise ValueError."""
+    """Return the encoder of a SentencePiece model or of a tokenizer.json; raise UserError."""
     folder = spm.find_tokenizer(path)
     if folder is None:
         own = spm.processor(spm.read_model(spm.find_model(path)))
@@ -57,7 +57,7 @@ def coverage(path: str, texts: Sequence[str], beside: str | None = None) -> list
     downloaded for it.
 
     Raises:
-      ValueError: a vocabulary cannot be read.
+      UserError: a vocabulary cannot be read.
     """
     characters = collections.Counter(itertools.chain.from_iterable(texts))
     if not characters:

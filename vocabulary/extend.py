@@ -19,7 +19,7 @@ from collections.abc import Sequence
 import sentencepiece
 
 from common import arguments, tables
-from common.errors import guarded
+from common.errors import UserError, guarded
 from vocabulary import checkpoint
 from vocabulary import sentencepiece_model as spm
 
@@ -34,7 +34,7 @@ def extend(
     """Return a larger model and, for each of its ids, the old ids from which it starts.
 
     Words are normalized as the model normalizes text. `extra_ids` is 100 if seqio added the
-    sentinels behind the model; they become pieces of it. Raise ValueError for a word that is a
+    sentinels behind the model; they become pieces of it. Raise UserError for a word that is a
     piece already, is given twice, holds an unknown character, or is not one word.
     """
     encoder = spm.processor(model)
@@ -43,11 +43,11 @@ def extend(
     for word in words:
         piece = _piece_of(encoder, word)
         if piece in known:
-            raise ValueError(f"the piece {piece!r} exists already or is given twice")
+            raise UserError(f"the piece {piece!r} exists already or is given twice")
         known.add(piece)
         ids = encoder.encode(_text_of(piece))
         if encoder.unk_id() in ids:
-            raise ValueError(
+            raise UserError(
                 f"the piece {piece!r} holds a character that the model does not know, "
                 "so its embedding cannot be initialized"
             )
@@ -62,7 +62,7 @@ def _piece_of(encoder: sentencepiece.SentencePieceProcessor, word: str) -> str:
     words = _text_of(encoder.normalize(_text_of(word))).split()
     if len(words) != 1:
         found = f"{len(words)} words" if words else "nothing"
-        raise ValueError(
+        raise UserError(
             f"the piece {word!r} is {found} to the model, but a piece is of one word; give each "
             "word a line of its own"
         )
@@ -85,11 +85,11 @@ def _read_words(path: str) -> list[str]:
         with open(path, encoding="utf-8") as file:
             words = [line.strip() for line in file if line.strip()]
     except OSError as error:
-        raise ValueError(
+        raise UserError(
             f"--pieces {path} cannot be read ({error.strerror}): name a file with one word a line"
         ) from error
     if not words:
-        raise ValueError(f"--pieces {path} holds no word: write one a line")
+        raise UserError(f"--pieces {path} holds no word: write one a line")
     return words
 
 
@@ -105,7 +105,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = _read_words(args.pieces)
     large, sources = extend(model, words, args.extra_ids)
     if unused := never_given(large, len(words)):
-        raise ValueError(
+        raise UserError(
             f"nothing was written, since the model never gives {', '.join(map(repr, unused))}, "
             "whose rows no text would use: leave them out of the new pieces"
         )

@@ -26,6 +26,7 @@ from google.protobuf.message import DecodeError
 from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[attr-defined]  # no stub
 
 from common.atomic_file import replace_file
+from common.errors import UserError
 
 SentencePiece = ModelProto.SentencePiece
 # For each id of a new model the ids of the old one from whose mean its embedding starts.
@@ -46,18 +47,18 @@ def round_up(size: int) -> int:
 
 
 def read_model(path: str) -> ModelProto:
-    """Read a model from a local path, `gs://` or `http(s)://`, or raise ValueError."""
+    """Read a model from a local path, `gs://` or `http(s)://`, or raise UserError."""
     try:
         with fsspec.open(str(path), "rb") as file:
             content = file.read()
     except (OSError, ImportError) as error:
-        raise ValueError(f"the vocabulary {path} cannot be read: {error}") from error
+        raise UserError(f"the vocabulary {path} cannot be read: {error}") from error
     try:
         model = ModelProto.FromString(content)
     except DecodeError:
         model = ModelProto()
     if not model.pieces:
-        raise ValueError(
+        raise UserError(
             f"{path} ({len(content):,} bytes) is not a SentencePiece model: "
             "make one with python -m vocabulary.train"
         )
@@ -67,7 +68,7 @@ def read_model(path: str) -> ModelProto:
 def download(path: str) -> str:
     """Return a path as it is, and of a hub model the folder with the files of its vocabulary.
 
-    Raise ValueError if it is neither.
+    Raise UserError if it is neither.
     """
     if os.path.exists(path) or "://" in path or path.endswith((".model", ".json")):
         return path
@@ -78,7 +79,7 @@ def download(path: str) -> str:
         return snapshot_download(path, allow_patterns=_HUB_FILES)
     except (HfHubHTTPError, HFValidationError, OSError) as error:
         reason = str(error).strip().splitlines()[0]
-        raise ValueError(
+        raise UserError(
             f"{path} is neither a file, nor a folder, nor a model of the hub: {reason}"
         ) from error
 
@@ -86,7 +87,7 @@ def download(path: str) -> str:
 def find_model(path: str) -> str:
     """Return a path's SentencePiece file: itself or in a folder, run or hub repository.
 
-    Raise ValueError if there is none.
+    Raise UserError if there is none.
     """
     path = download(path)
     if not os.path.isdir(path):
@@ -94,14 +95,14 @@ def find_model(path: str) -> str:
     found = [os.path.join(path, name) for name in MODEL_FILES]
     for file in filter(os.path.exists, found):
         return file
-    raise ValueError(f"the folder {path} holds neither {' nor '.join(MODEL_FILES)}")
+    raise UserError(f"the folder {path} holds neither {' nor '.join(MODEL_FILES)}")
 
 
 def find_tokenizer(path: str) -> str | None:
     """Return the folder of a tokenizer.json, of a path or hub name; None if it is SentencePiece's.
 
     A folder with a SentencePiece model is T5's, whose tokenizer.json is made from the model. Raise
-    ValueError for a hub model that cannot be read.
+    UserError for a hub model that cannot be read.
     """
     path = download(path)
     if path.endswith("tokenizer.json"):
@@ -131,7 +132,7 @@ def sentinel_ids(model: ModelProto) -> dict[int, int]:
 def append_sentinels(model: ModelProto) -> None:
     """Append `<extra_id_99> ... <extra_id_0>` in place, which are never split."""
     if sentinel_ids(model):
-        raise ValueError("the model holds sentinels already; a second set would shadow the first")
+        raise UserError("the model holds sentinels already; a second set would shadow the first")
     for number in reversed(range(NUM_SENTINELS)):
         piece = f"{WORD_START}<extra_id_{number}>"
         model.pieces.add(piece=piece, score=0.0, type=SentencePiece.USER_DEFINED)
@@ -173,7 +174,7 @@ def rebuild(
 
     `kept` are ids of the old model, which is not changed, without sentinels; `added` are new
     pieces, each with its score and the old ids that it replaces. `extra_ids` is 100 if seqio added
-    the sentinels behind the old model, else 0; ValueError is raised if that leaves it without any.
+    the sentinels behind the old model, else 0; UserError is raised if that leaves it without any.
     """
     new = ModelProto()
     new.CopyFrom(model)
@@ -189,7 +190,7 @@ def rebuild(
     found = {number: total - 1 - number for number in range(extra_ids)} | sentinel_ids(model)
     absent = [number for number in range(NUM_SENTINELS) if number not in found]
     if absent:
-        raise ValueError(
+        raise UserError(
             f"the model has no piece <extra_id_{absent[0]}>, and all {NUM_SENTINELS} sentinels are "
             f"needed: set --extra_ids {NUM_SENTINELS} if seqio adds them after its pieces"
         )

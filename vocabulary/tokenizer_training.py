@@ -20,6 +20,7 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from common.atomic_file import replace_file
+from common.errors import UserError
 from vocabulary import sentencepiece_model as spm
 
 KINDS = ("wordpiece", "byte_bpe")
@@ -61,7 +62,7 @@ def train_tokenizer(
 
     `lines` are normalized text. `character_coverage` is the share of its characters that become
     pieces of WordPiece, `required_characters` become pieces even if they are rare. Byte-level BPE
-    has a piece for each byte and ignores both. Raise ValueError for a text that is too small or too
+    has a piece for each byte and ignores both. Raise UserError for a text that is too small or too
     varied for the size.
     """
     special = special_tokens or SPECIAL_TOKENS[DEFAULT_SPECIAL_TOKENS[kind]]
@@ -72,7 +73,7 @@ def train_tokenizer(
     else:
         letters, first = sorted(pre_tokenizers.ByteLevel.alphabet()), names
     if len(first) + len(letters) > size:
-        raise ValueError(too_small(size, len(first) + len(letters), "special tokens"))
+        raise UserError(too_small(size, len(first) + len(letters), "special tokens"))
     blank = _empty(kind, {}, special)
     trainer = trainers.BpeTrainer(
         vocab_size=size,
@@ -88,7 +89,7 @@ def train_tokenizer(
     learner.normalizer, learner.pre_tokenizer = blank.normalizer, blank.pre_tokenizer
     learner.train_from_iterator(lines, trainer, length=len(lines))
     if (found := learner.get_vocab_size()) < size:
-        raise ValueError(too_large(size, found))
+        raise UserError(too_large(size, found))
     model = json.loads(learner.to_str())["model"]
     return _empty(kind, model, special)
 
@@ -117,7 +118,7 @@ def _alphabet(lines: Iterable[str], coverage: float, required: str) -> list[str]
     """Return the most frequent characters that make up `coverage` of a text, and the required."""
     counts = collections.Counter(c for line in lines for c in line if not c.isspace())
     if not counts:
-        raise ValueError(NO_TEXT)
+        raise UserError(NO_TEXT)
     left, found = coverage * counts.total(), {*required}
     for letter, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
         if left <= 0:

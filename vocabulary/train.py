@@ -31,7 +31,7 @@ from collections.abc import Iterable, Sequence
 import sentencepiece
 
 from common import arguments, tables
-from common.errors import guarded
+from common.errors import UserError, guarded
 from vocabulary import corpus, tokenizer_training
 from vocabulary import sentencepiece_model as spm
 from vocabulary.check import check_vocabulary
@@ -50,10 +50,10 @@ _MARK = "\U000f200c"
 
 
 def check_size(size: int) -> None:
-    """Raise ValueError unless `size` is a multiple of 128 with space for more than sentinels."""
+    """Raise UserError unless `size` is a multiple of 128 with space for more than sentinels."""
     if size % spm.SIZE_MULTIPLE or size < 2 * spm.SIZE_MULTIPLE:
         below = max(size // spm.SIZE_MULTIPLE, 2) * spm.SIZE_MULTIPLE
-        raise ValueError(
+        raise UserError(
             f"--size {size} is not a multiple of {spm.SIZE_MULTIPLE} from {2 * spm.SIZE_MULTIPLE} "
             "up, which accelerators and model parallelism need for an embedding: "
             f"set --size {below} or {below + spm.SIZE_MULTIPLE}"
@@ -77,7 +77,7 @@ def train_vocabulary(
     `character_coverage` is the share of its characters that become pieces, `required_characters`
     become pieces even if they are rare, and `byte_fallback` adds 256 byte pieces instead of <unk>.
     With `joiner` the zero-width non-joiner is a piece too, which the model does not normalize away.
-    Raise ValueError for a wrong size and for a text too small or too varied for it.
+    Raise UserError for a wrong size and for a text too small or too varied for it.
     """
     check_size(size)
     sentencepiece.set_random_generator_seed(0)
@@ -104,7 +104,7 @@ def train_vocabulary(
             minloglevel=2,
         )
     except RuntimeError as error:
-        raise ValueError(_explain(str(error), size)) from error
+        raise UserError(_explain(str(error), size)) from error
     model = spm.ModelProto.FromString(output.getvalue())
     if joiner:
         spm.keep_character(model, JOINER)
@@ -142,13 +142,13 @@ def _check_out(path: str, kind: str, overwrite: bool) -> None:
     is_model = path.endswith(".model")
     if is_model != (kind == "sentencepiece"):
         wanted = "must be a folder, not end in .model" if is_model else "must end in .model"
-        raise ValueError(f"--out {path} {wanted}, for --kind {kind}")
+        raise UserError(f"--out {path} {wanted}, for --kind {kind}")
     folder = os.path.dirname(path) or "." if is_model else path
     arguments.check_output_folder("--out", folder)
     os.makedirs(folder, exist_ok=True)
     made = path if is_model else os.path.join(path, "tokenizer.json")
     if os.path.exists(made) and not overwrite:
-        raise ValueError(
+        raise UserError(
             f"--out {path} exists, and models trained with it need it unchanged: "
             "give another name, or --overwrite"
         )
@@ -177,7 +177,7 @@ def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     is_model = args.kind == "sentencepiece"
     if args.special_tokens if is_model else args.byte_fallback:
         flag = "--special_tokens" if is_model else "--byte_fallback"
-        raise ValueError(f"{flag} is not for --kind {args.kind}: leave it out")
+        raise UserError(f"{flag} is not for --kind {args.kind}: leave it out")
     _check_out(args.out, args.kind, args.overwrite)
     return args
 

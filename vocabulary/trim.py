@@ -26,7 +26,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 from common import arguments, tables
-from common.errors import guarded
+from common.errors import UserError, guarded
 from vocabulary import checkpoint, corpus
 from vocabulary import sentencepiece_model as spm
 
@@ -57,7 +57,7 @@ def trim(
     `size` counts sentinels. Single characters are kept first, so that every word can still be
     spelled, then the most used pieces. None keeps all used pieces and fills up to the next multiple
     of 128. `extra_ids` is 100 if seqio added the sentinels behind the model; they become pieces.
-    Raise ValueError for a size that is not a multiple of 128, too small for the required pieces, or
+    Raise UserError for a size that is not a multiple of 128, too small for the required pieces, or
     larger than the model.
     """
     required, optional = _required_pieces(model, usage)
@@ -67,7 +67,7 @@ def trim(
     if size is None:
         size = spm.round_up(fixed + sum(usage[i] > 0 for i in optional))
     if size % spm.SIZE_MULTIPLE or not least <= size <= most:
-        raise ValueError(
+        raise UserError(
             f"--size {size} must be a multiple of {spm.SIZE_MULTIPLE} from {least} "
             f"(specials, characters and sentinels) to {most} (the complete model)"
         )

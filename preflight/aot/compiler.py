@@ -21,6 +21,7 @@ from typing import Any
 
 import jax
 
+from common.errors import Failure, UserError
 from preflight.aot import slices
 from preflight.aot.cost import Figures
 from preflight.aot.hlo import Program
@@ -45,7 +46,7 @@ class Request:
     slice: str
 
 
-class CompileError(RuntimeError):
+class CompileError(Failure):
     """The compiler refused the program; the message is its own."""
 
 
@@ -80,7 +81,7 @@ def compile_step(
     """Compile a train step in a subprocess, which runs `module` or else that of the request.
 
     The program is added to the folder `cache` of JAX's compilation cache. One that barely fits can
-    take the compiler very long, so there is a timeout, `limit_s`. Raise ValueError for an unknown
+    take the compiler very long, so there is a timeout, `limit_s`. Raise UserError for an unknown
     slice, before anything is started, or a recipe that does not fit it; CompileError with the
     compiler's message, which is an OutOfMemory if the step does not fit.
     """
@@ -123,7 +124,7 @@ def _ask(
         raise CompileError(f"the compiler's process ended with status {process.returncode}: {last}")
     answer = json.loads(lines[-1])
     if "refused" in answer:
-        raise ValueError(answer["refused"])
+        raise UserError(answer["refused"])
     if "error" in answer:
         raise error_of(answer["error"], answer["arguments_gib"])
     return answer

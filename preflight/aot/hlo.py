@@ -13,6 +13,8 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
+from common.errors import UserError
+
 _BITS = {"pred": 8, "s4": 4, "u4": 4, "s8": 8, "u8": 8, "f8e4m3fn": 8, "f8e5m2": 8, "s16": 16}
 _BITS |= {"u16": 16, "bf16": 16, "f16": 16, "s32": 32, "u32": 32, "f32": 32}
 _BITS |= {"s64": 64, "u64": 64, "f64": 64, "c64": 64}
@@ -59,10 +61,10 @@ class Program:
                 self.computations[name].append(line)
 
     def cycles(self) -> int:
-        """Return the estimated cycles of one run on one device, or raise ValueError."""
+        """Return the estimated cycles of one run on one device, or raise UserError."""
         total = sum(cycles for cycles, *_ in self._costs())
         if not total:
-            raise ValueError("The compiled program carries no estimated_cycles; compile for a TPU.")
+            raise UserError("The compiled program carries no estimated_cycles; compile for a TPU.")
         return total
 
     def costliest(self, count: int) -> list[tuple[int, int, str, str]]:

@@ -68,7 +68,7 @@ def _as_main(module: types.ModuleType) -> Iterator[None]:
 
 
 def parse(recipe: Recipe) -> None:
-    """Read the gin files, or raise ValueError with file and line for a name that is unknown."""
+    """Read the gin files, or raise UserError with file and line for a name that is unknown."""
     gin.clear_config()
     with _as_main(_main_module()):
         gin_utils.parse_gin_flags(
@@ -79,7 +79,7 @@ def parse(recipe: Recipe) -> None:
 def finalize(recipe: Recipe) -> None:
     """Lock the configuration after `parse`; MODEL_DIR defaults to runs/<recipe>, as in launch/.
 
-    Raise ValueError for names without a value, or a binding that nothing uses.
+    Raise UserError for names without a value, or a binding that nothing uses.
     """
     bindings = list(recipe.bindings)
     if "MODEL_DIR" in current().missing():
@@ -89,7 +89,7 @@ def finalize(recipe: Recipe) -> None:
 
 
 def build() -> argparse.Namespace:
-    """Make the objects of the run, after `finalize`, or raise their ValueError."""
+    """Make the objects of the run, after `finalize`, or raise their UserError."""
     module = _main_module()
     with _as_main(module):
         run = gin.get_configurable(module.train)()

@@ -41,7 +41,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def train_step(run: argparse.Namespace, devices: list[jax.Device]) -> tuple[Trainer, Shapes]:
-    """Return the trainer of `run` over `devices` and its batch's shapes, or raise ValueError."""
+    """Return the trainer of `run` over `devices` and its batch's shapes, or raise UserError."""
     trainer = trainer_of(run, run.partitioner.over(devices))
     trainer.check_batch(run.train_dataset_cfg.batch_size)
     return trainer, batch_shapes(run)

@@ -17,7 +17,7 @@ import math
 import os
 import re
 
-from common.errors import require
+from common.errors import UserError, require
 
 GIB = 2**30
 
@@ -122,7 +122,7 @@ class Slice:
     def devices(self) -> list:
         """Return described devices, for which a step can be compiled but not run.
 
-        Raise ValueError if libtpu is not installed.
+        Raise UserError if libtpu is not installed.
         """
         require("libtpu")
         os.environ.update({k: v for k, v in ENVIRONMENT.items() if k != "JAX_PLATFORMS"})
@@ -150,13 +150,13 @@ def names() -> list[str]:
 
 
 def find(name: str) -> Slice:
-    """Return the slice called `name` (`v4-32`, `v5litepod-16`), or raise ValueError."""
+    """Return the slice called `name` (`v4-32`, `v5litepod-16`), or raise UserError."""
     match = re.fullmatch(r"(\w+)-(\d+)", name.strip().lower())
     kind, size = (_ALIASES.get(match[1], match[1]), match[2]) if match else (name, "")
     plain = f"{kind}-{size}"
     if plain not in names():
         near = difflib.get_close_matches(plain, names(), 3, 0.5) or names()
-        raise ValueError(
+        raise UserError(
             f"{name!r} is not a known TPU slice; set --slice to one like {', '.join(near)}."
         )
     chip = CHIPS[kind]

@@ -5,6 +5,7 @@ They call what `t5x.train` calls before it starts.
 
 import seqio
 
+from common.errors import UserError
 from common.tables import CheckResult, counted, ok, warning
 from preflight.run_context import RunContext
 from t5x import preconditions, schedules
@@ -71,7 +72,7 @@ def task(context: RunContext) -> CheckResult:
                 continue
             fault = f"task {found.name} has no split {cfg.split!r}, only {', '.join(splits)}"
             if scope == "train":
-                raise ValueError(f"{fault}; set train/utils.DatasetConfig.split to one of these.")
+                raise UserError(f"{fault}; set train/utils.DatasetConfig.split to one of these.")
             missing.append((fault, f"{scope}/utils.DatasetConfig.split"))
         if scope == "infer_eval":
             selection_metric.check_split(scope, cfg)
@@ -87,6 +88,6 @@ def task(context: RunContext) -> CheckResult:
         return warning(f"{fault}: it is not evaluated", to_set)
     steps = context.run.eval_steps
     if context.run.train_eval_dataset_cfg and steps < 1:
-        raise ValueError(f"train.eval_steps is {steps}; set EVAL_STEPS to at least 1.")
+        raise UserError(f"train.eval_steps is {steps}; set EVAL_STEPS to at least 1.")
     datasets = context.datasets.values()
     return ok(", ".join(f"{cfg.provider.name} ({cfg.split})" for cfg in datasets))

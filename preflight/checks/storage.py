@@ -7,6 +7,7 @@ from pathlib import Path
 
 import jax
 
+from common.errors import UserError
 from common.tables import CheckResult, NotChecked, counted, data_size, fails, ok, warning
 from preflight.run_context import RunContext, is_remote
 from t5x import train as train_script
@@ -50,7 +51,7 @@ def start(context: RunContext) -> CheckResult:
     matched = train_script.matched(found, context.trainer)
     saved = position.saved(found.dataset_folder)
     if saved and (unfit := position.misfit(saved, context.data)):
-        raise ValueError(
+        raise UserError(
             f"{found.path} {unfit}, or utils.SaveCheckpointConfig.save_dataset = False to read the "
             "corpus from its start."
         )

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from common.errors import UserError
 from common.tables import FAILS, WARNING, CheckResult, NotChecked, ok
 from preflight.run_context import RunContext, is_remote
 from t5x.input_pipeline.checks import verify_matching_vocabs
@@ -25,7 +26,7 @@ def vocabulary(context: RunContext) -> CheckResult:
         if not is_remote(path) and not Path(path).is_file():
             if context.offline:
                 raise NotChecked(f"there is no file {path} here; {_HOW} before training")
-            raise ValueError(f"there is no file {path}; {_HOW}.")
+            raise UserError(f"there is no file {path}; {_HOW}.")
     for cfg in context.datasets.values():
         verify_matching_vocabs(cfg, model)
     if not paths[0]:

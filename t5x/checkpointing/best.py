@@ -17,6 +17,7 @@ from typing import Any
 
 from etils import epath
 
+from common.errors import UserError
 from t5x.checkpointing import layout
 from t5x.multihost.broadcast import broadcast_from_first
 
@@ -45,7 +46,7 @@ class BestCheckpoints:
         """Record the results of an evaluation, and return whether `step` is now among the best.
 
         `results` map a kind of evaluation to task to metric to value. They are complete on the
-        first host, which decides for all. Raise ValueError if there is no such metric, or it is no
+        first host, which decides for all. Raise UserError if there is no such metric, or it is no
         number.
         """
         if not self.keep or self.metric.partition("/")[0] not in results:
@@ -57,7 +58,7 @@ class BestCheckpoints:
         value: Any = results[kind].get(task, {}).get(name)
         if not isinstance(value, int | float) and not hasattr(value, "item"):
             known = [f"{kind}/{t}/{n}" for t, values in results[kind].items() for n in values]
-            raise ValueError(
+            raise UserError(
                 f"SaveCheckpointConfig.metric is {self.metric!r}, and the evaluation at step "
                 f"{step} measured only {', '.join(sorted(known))}; set it to one of these."
             )
@@ -104,7 +105,7 @@ def _read_record(run_folder: str) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise ValueError(
+        raise UserError(
             f"{path} is damaged ({error}), so the best checkpoint is unknown; delete it to start "
             "the comparison again."
         ) from error

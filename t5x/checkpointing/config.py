@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from absl import logging
 
+from common.errors import UserError
 from t5x.checkpointing import best, layout
 
 AssignmentMap = Sequence[tuple[str, str | None]]
@@ -55,13 +56,13 @@ class SaveCheckpointConfig:
         kind, *rest = (self.metric or "").split("/", 2)
         names_one = kind in ("training_eval", "inference_eval") and len(rest) == 2
         if self.keep_best and not names_one:
-            raise ValueError(
+            raise UserError(
                 f"SaveCheckpointConfig.keep_best is {self.keep_best}, but "
                 f"SaveCheckpointConfig.metric is {self.metric!r}, which names no metric of a task; "
                 "set metric to 'inference_eval/<task>/<name>' or 'training_eval/<task>/<name>'."
             )
         if self.metric and not self.keep_best:
-            raise ValueError(
+            raise UserError(
                 f"SaveCheckpointConfig.metric is {self.metric!r}, but "
                 f"SaveCheckpointConfig.keep_best is {self.keep_best}, so no checkpoint is kept for "
                 "that metric; set keep_best to 1 or more."
@@ -97,7 +98,7 @@ class RestoreCheckpointConfig:
             try:
                 re.compile(pattern)
             except re.error as error:
-                raise ValueError(
+                raise UserError(
                     f"RestoreCheckpointConfig.assignment_map has {pattern!r}, which is not a "
                     f"regular expression: {error}."
                 ) from error
@@ -122,7 +123,7 @@ def checkpoint_paths(config: RestoreCheckpointConfig) -> list[str]:
       'latest', 'all': the newest, or all in ascending order, of the first folder that has any.
 
     Raises:
-      ValueError: there is none.
+      UserError: there is none.
     """
     paths = [config.path] if isinstance(config.path, str) else list(config.path or ())
     paths = [path.rstrip("/").removesuffix("/checkpoint") for path in paths if path]
@@ -134,12 +135,12 @@ def checkpoint_paths(config: RestoreCheckpointConfig) -> list[str]:
         found = next(filter(None, map(_all_in, paths)), [])
         found = found[-1:] if config.mode == "latest" else found
     if not paths:
-        raise ValueError(
+        raise UserError(
             f"RestoreCheckpointConfig.path is {config.path!r}, which names no checkpoint; set "
             "CHECKPOINT_PATH to one."
         )
     if not found:
-        raise ValueError(" ".join(_why_none(config.mode, path) for path in paths))
+        raise UserError(" ".join(_why_none(config.mode, path) for path in paths))
     if config.mode == "specific":
         for path in paths:
             if path not in found:
@@ -170,7 +171,7 @@ def _why_none(mode: str, path: str) -> str:
 def _check_unset(config: Any, *names: str) -> None:
     for name in names:
         if getattr(config, name):
-            raise ValueError(
+            raise UserError(
                 f"{type(config).__name__}.{name} is not supported here; leave it out, or run the "
                 "recipe with T5X itself (T5X_DIR)."
             )

@@ -27,7 +27,7 @@ def stack_layers(tree: PyTree) -> PyTree:
     """Replace all siblings `layers_0 … layers_{N-1}` of nested dicts by one `layers`.
 
     Each leaf below `layers` has a new leading axis N, its dtype unchanged. Raise KeyError for a
-    layer that is missing, ValueError for layers that differ in their parameters or shapes.
+    layer that is missing, UserError for layers that differ in their parameters or shapes.
     """
     if not isinstance(tree, Mapping):
         return tree

@@ -17,6 +17,7 @@ import zlib
 from absl import logging
 from etils import epath
 
+from common.errors import UserError
 from t5x.checkpointing.lazy_array import DamagedCheckpoint, parsing
 
 _STEP = re.compile(r"checkpoint_(\d+)")
@@ -170,7 +171,7 @@ def check_checksums(folder: str) -> None:
     for name, checksum in sums:
         with parsing(path / name):
             if zlib.crc32((path / name).read_bytes()) != checksum:
-                raise ValueError("it is not what was saved")
+                raise UserError("it is not what was saved")
 
 
 def remove(folder: str) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import tensorstore as ts
 
+from common.errors import Failure, UserError
 from t5x.checkpointing import checksums
 
 # The start of tensorstore's errors that do not mean damage, and may pass.
@@ -32,7 +33,7 @@ _UNREADABLE = (
 Index = tuple[slice, ...]
 
 
-class DamagedCheckpoint(ValueError):
+class DamagedCheckpoint(UserError):
     """A checkpoint whose files are cut off, missing or unreadable."""
 
 
@@ -124,7 +125,7 @@ def from_zarr(
 def storage(folder: str, ocdbt_path: str | None = None) -> dict[str, Any]:
     """Return tensorstore's description of a folder on disk or under gs://.
 
-    With `ocdbt_path`, `folder` is an OCDBT database and this a path inside it. Raise ValueError for
+    With `ocdbt_path`, `folder` is an OCDBT database and this a path inside it. Raise UserError for
     another scheme.
     """
     folder = os.fspath(folder)
@@ -132,7 +133,7 @@ def storage(folder: str, ocdbt_path: str | None = None) -> dict[str, Any]:
     if not is_remote:
         base = {"driver": "file", "path": os.path.abspath(folder) + "/"}
     elif scheme != "gs":
-        raise ValueError(f"{folder} is neither local nor under gs://; copy it there.")
+        raise UserError(f"{folder} is neither local nor under gs://; copy it there.")
     else:
         bucket, _, path = address.partition("/")
         base = {"driver": "gcs", "bucket": bucket, "path": path.rstrip("/") + "/"}
@@ -147,7 +148,7 @@ def _readable(name: str, read: Callable[[], Any]) -> Any:
     except ValueError as error:  # tensorstore raises it for almost everything
         reason = str(error).splitlines()[0][:300]
         if _TRANSIENT.match(reason):
-            raise RuntimeError(
+            raise Failure(
                 f"{name} cannot be read now ({reason}); the same command tries again."
             ) from error
         raise DamagedCheckpoint(

@@ -53,7 +53,7 @@ class Lease:
 
     On entry it waits if the holder may be gone. With `take_over` it is taken from any holder, which
     then stops before its next save. Raise LeaseError if another run holds it or it cannot be
-    written, on the other hosts of a pod a RuntimeError with the same message.
+    written, on the other hosts of a pod a Failure with the same message.
     """
 
     def __init__(self, model_dir: str, take_over: bool = False):
@@ -93,7 +93,7 @@ class Lease:
         self._here.close()
 
     def check(self) -> None:
-        """Raise LeaseError, on the other hosts a RuntimeError, if another run has taken over.
+        """Raise LeaseError, on the other hosts a Failure, if another run has taken over.
 
         While the storage does not answer it waits, for `GIVE_UP_SECONDS` at most.
         """

@@ -20,6 +20,7 @@ import numpy as np
 import tensorstore as ts
 from etils import epath
 
+from common.errors import UserError
 from t5x.checkpointing import layout, lazy_array, scalable_t5
 from t5x.checkpointing.lazy_array import DamagedCheckpoint, LazyArray, parsing
 
@@ -38,14 +39,14 @@ def open_checkpoint(path: str, together: bool = False) -> dict[str, LazyArray]:
     """Return all arrays of one checkpoint, on disk or under gs://.
 
     `path` is the checkpoint's own folder, `…/checkpoint_<step>`; for `together` see
-    `scalable_t5.layer_by_layer`. Raise ValueError if it holds no complete checkpoint,
+    `scalable_t5.layer_by_layer`. Raise UserError if it holds no complete checkpoint,
     DamagedCheckpoint if files inside are missing or cut off.
     """
     kind = layout.kind(path)
     if kind == "legacy":
         return scalable_t5.layer_by_layer(_read_legacy(path), together)
     if kind is None:
-        raise ValueError(layout.why_no_checkpoint(path))
+        raise UserError(layout.why_no_checkpoint(path))
     arrays = _read_orbax(os.path.join(path, "state"))
     with parsing(path):
         digests = dict(layout.custom_metadata(path).get(DIGESTS) or {})  # T5X writes none
@@ -96,14 +97,14 @@ def _orbax_index(folder: str) -> tuple[dict[str, Any], dict[str, str], bool]:
         ]
         stored = {"/".join(path): ".".join(path) for path in paths}
     if described.get("use_zarr3"):
-        raise ValueError(f"{folder} is written as zarr 3, which T5X does not write.")
+        raise UserError(f"{folder} is written as zarr 3, which T5X does not write.")
     return {}, stored, not described.get("store_array_data_equal_to_fill_value")
 
 
 def _read_legacy(folder: str) -> dict[str, LazyArray]:
     """Return the arrays of a legacy checkpoint; only its index is read.
 
-    Raise DamagedCheckpoint for an index that is cut off or of another format, ValueError for one of
+    Raise DamagedCheckpoint for an index that is cut off or of another format, UserError for one of
     before June 2021, which holds bfloat16 as integers.
     """
     index = os.path.join(folder, "checkpoint")
@@ -116,7 +117,7 @@ def _read_legacy(folder: str) -> dict[str, LazyArray]:
         if not _is_stored(leaf):
             arrays[name] = lazy_array.from_numpy(leaf)
         elif leaf.get("dtype") == "uint16":
-            raise ValueError(
+            raise UserError(
                 f"{folder} was written before June 2021 (version {state.get('version')}) and "
                 f"holds {name} as uint16; save it again with T5X."
             )

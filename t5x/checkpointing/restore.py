@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from absl import logging
 
+from common.errors import UserError
 from t5x.array_types import PyTree
 from t5x.checkpointing import checksums, layout, reader
 from t5x.checkpointing.config import AssignmentMap, RestoreCheckpointConfig
@@ -68,8 +69,8 @@ def restore(
         if that is not known.
 
     Raises:
-      ValueError: no checkpoint there; parameters missing, superfluous or of another shape.
-      DamagedCheckpoint: (a ValueError) its files cannot be read or have changed; on all hosts.
+      UserError: no checkpoint there; parameters missing, superfluous or of another shape.
+      DamagedCheckpoint: (a UserError) its files cannot be read or have changed; on all hosts.
     """
     found = raise_together(
         lambda: match(path, like, config, other_optimizer), DamagedCheckpoint, ValueError
@@ -84,7 +85,7 @@ def restore(
     absent = [n for n in found.wanted if n not in flat]
     if absent:
         if initial is None:
-            raise ValueError(f"{path} lacks {_several(absent)}, and no initial values are given.")
+            raise UserError(f"{path} lacks {_several(absent)}, and no initial values are given.")
         values = by_name(initial())
         flat |= {name: values[name] for name in absent}
     named = [n for n in absent if not (reason and n.startswith(_OPTIMIZER))]
@@ -114,17 +115,17 @@ def match(
         kind, other = (_network(names) for names in (arrays, wanted))
         in_body = any(n.startswith(("target/encoder/", "target/decoder/")) for n in missing)
         if in_body and None not in (kind, other) and kind != other:
-            raise ValueError(
+            raise UserError(
                 f"{path} is of {kind}, and the model is {other}; name another checkpoint, or "
                 "include the MODEL of this one."
             )
         own_table = "target/encoder/layers_0/relpos_bias/rel_embedding"
         if (own_table in arrays) != (own_table in wanted):
-            raise ValueError(
+            raise UserError(
                 f"{path} lacks {missing[0]}, since it has {_TABLES[own_table in arrays]}; set "
                 f"network.T5Config.own_relative_bias = {own_table in arrays}."
             )
-        raise ValueError(
+        raise UserError(
             f"{path} lacks {_several(missing)}; check the MODEL include in the gin file, or "
             + _remedy(config, "fallback_to_scratch = True to start these from scratch")
         )
@@ -132,7 +133,7 @@ def match(
     taken = set(sources.values()) | wanted.keys()
     ignored = sorted(n for n in arrays if _is_parameter(n) and n not in taken)
     if ignored and (config is None or config.strict):
-        raise ValueError(
+        raise UserError(
             f"{path} has {_several(ignored)}, which the model does not have; check the MODEL "
             f"include in the gin file, or {_remedy(config, 'strict = False to ignore these')}"
         )
@@ -141,7 +142,7 @@ def match(
     # 5. The optimizer's state is restored completely or not at all.
     reason = _why_no_optimizer(arrays, sources, wanted, kept.union(missing)) or other_optimizer
     if reason and config is None:
-        raise ValueError(
+        raise UserError(
             f"{path} does not fit this run's optimizer: {reason}; set OPTIMIZER to its previous "
             "value, or start a new MODEL_DIR with RestoreCheckpointConfig.path on this checkpoint."
         )
@@ -181,7 +182,7 @@ def _assign(
                 break
             sources[name] = source = found.expand(replacement)
             if source not in arrays:
-                raise ValueError(
+                raise UserError(
                     f"RestoreCheckpointConfig.assignment_map sends {name} to {source}, which the "
                     f"checkpoint lacks; it has {_several(sorted(arrays))}."
                 )
@@ -192,7 +193,7 @@ def _assign(
     for pattern, _ in rules:
         # A model without an optimizer (evaluation) may share the map of one that has it.
         if pattern not in used and not (pattern.startswith("state") and "state/step" not in wanted):
-            raise ValueError(
+            raise UserError(
                 f"RestoreCheckpointConfig.assignment_map has {pattern!r}, which matches no name "
                 f"of the model fully; it has {_several(sorted(wanted))}."
             )
@@ -207,7 +208,7 @@ def _check_shapes(
     if wrong:
         found, expected = map(list, shapes[wrong[0]])
         more = f" ({len(wrong) - 1} more differ)" if len(wrong) > 1 else ""
-        raise ValueError(
+        raise UserError(
             f"{path} is of another shape: {sources[wrong[0]]} is {found} and the model's "
             f"{expected}{more}; check the MODEL include in the gin file (sizes, vocabulary)."
         )

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from common.errors import UserError
 from t5x.checkpointing.lazy_array import Index, LazyArray
 
 Arrays = Mapping[str, LazyArray]
@@ -96,7 +97,7 @@ def layer_by_layer(arrays: Arrays, together: bool = False) -> dict[str, LazyArra
     """Return arrays under our network's names and in its shapes; those that are so already, as is.
 
     With `together` the caller reads the same part of all layers of an array, one after the other:
-    it is read from storage once, and kept until then. Raise ValueError if arrays of one stack
+    it is read from storage once, and kept until then. Raise UserError if arrays of one stack
     differ in their number of layers.
     """
     layer_axis = {stack: _layer_axis(arrays, stack) for stack in ("encoder", "decoder")}
@@ -113,7 +114,7 @@ def layer_by_layer(arrays: Arrays, together: bool = False) -> dict[str, LazyArra
         if "L" in axes:
             length, example = lengths.setdefault(name.stack, (sizes["L"], text))
             if length != sizes["L"]:
-                raise ValueError(
+                raise UserError(
                     f"{array.name or text} has {sizes['L']} layers and {example} has {length}, but "
                     "all arrays of a stack must have as many; take another checkpoint."
                 )

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from common.errors import UserError
 from t5x.inference.predictor import Predictor
 from t5x.partitioning import PjitPartitioner
 
@@ -26,29 +27,29 @@ _TARGETS = 32  # tokens of all fillings together
 def check_sentences(
     sentences: Sequence[str], vocabulary: Any, lengths: Mapping[str, int] | None
 ) -> None:
-    """Raise ValueError for a sentence without the gaps of this model, or with too many tokens."""
+    """Raise UserError for a sentence without the gaps of this model, or with too many tokens."""
     if isinstance(sentences, str):
-        raise ValueError(
+        raise UserError(
             f"watch.Watch.infill_sentences is {sentences!r}, a string; set INFILL_SENTENCES to "
             "several, ('…', '…'), or to one, ('…',)."
         )
     most = (lengths or {}).get("inputs")
     for sentence in sentences:
         if _has_masks(vocabulary) and MASK not in sentence:
-            raise ValueError(
+            raise UserError(
                 f"INFILL_SENTENCES holds {sentence!r}, but an encoder fills in masks; write {MASK} "
                 "where a piece is missing."
             )
         holes = [int(n) for n in _HOLE.findall(sentence)]
         in_order = holes and holes == list(range(len(holes))) and len(holes) <= _MAX_SENTINELS
         if not _has_masks(vocabulary) and not in_order:
-            raise ValueError(
+            raise UserError(
                 f"INFILL_SENTENCES holds {sentence!r}, whose holes are {holes}; write <extra_id_0> "
                 "for the first, <extra_id_1> for the second, and so on."
             )
         count = len(encode(sentence, vocabulary))
         if isinstance(most, int) and count > most:  # missing lengths are reported elsewhere
-            raise ValueError(
+            raise UserError(
                 f"INFILL_SENTENCES holds a sentence of {count} tokens and the model reads "
                 f"{most}; shorten {sentence[:40]!r}."
             )

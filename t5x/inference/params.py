@@ -4,6 +4,7 @@ from typing import Any
 
 import jax
 
+from common.errors import UserError
 from t5x.array_types import Params
 from t5x.checkpointing.config import RestoreCheckpointConfig
 from t5x.checkpointing.layer_stacking import stack_layers
@@ -16,7 +17,7 @@ class ParamsRestorer:
     """Restores parameters from one or several checkpoints.
 
     `fallback_init_rng` is the seed for parameters that a checkpoint may lack, None for none: then
-    ValueError is raised if `cfg` lets parameters be missing.
+    UserError is raised if `cfg` lets parameters be missing.
     """
 
     def __init__(
@@ -27,7 +28,7 @@ class ParamsRestorer:
         fallback_init_rng: int | None = None,
     ):
         if cfg.fallback_to_scratch and fallback_init_rng is None:
-            raise ValueError(
+            raise UserError(
                 "RestoreCheckpointConfig.fallback_to_scratch is True and fallback_init_rng is "
                 "None, so missing parameters cannot be initialized; set fallback_init_rng to a "
                 "number."
@@ -38,7 +39,7 @@ class ParamsRestorer:
         self._stack = jax.jit(stack_layers, out_shardings=shardings)
 
     def __call__(self, path: str) -> tuple[Params, int]:
-        """Return the parameters of the checkpoint `path` and its step, or raise ValueError."""
+        """Return the parameters of the checkpoint `path` and its step, or raise UserError."""
         wanted = {"target": self.specs.on_disk["target"]}
         seed = self.seed
 

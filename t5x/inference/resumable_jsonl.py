@@ -20,13 +20,15 @@ from typing import Any
 
 import tensorflow as tf
 
+from common.errors import UserError
+
 gfile = tf.io.gfile
 
 
 class ResumableFile:
     """The chunks in `folder` written so far, and the file `path` that they become.
 
-    `notes`, plain JSON, are what the lines depend on; ValueError is raised if the folder holds
+    `notes`, plain JSON, are what the lines depend on; UserError is raised if the folder holds
     chunks with other notes. `finished` is whether the file exists, written with these notes.
     """
 
@@ -90,7 +92,7 @@ class ResumableFile:
         for name in sorted({*before, *notes}):
             if before.get(name) != notes.get(name):
                 made = repr(before[name]) if name in before else "that was not noted"
-                raise ValueError(
+                raise UserError(
                     f"{self.folder} holds lines made with {name} {made}, and this is "
                     f"{notes.get(name)!r}; delete that folder, or set another INFER_OUTPUT_DIR."
                 )

@@ -16,12 +16,14 @@ from collections.abc import Sequence
 import seqio
 import tensorflow as tf
 
+from common.errors import UserError
+
 FIELDS = ("inputs", "targets")
 SETTING = "infer_script.infer.input_file"  # that names the file
 
 
 class LineSource(seqio.FunctionDataSource):
-    """The lines of a file as dicts of texts, and its SHA-256; malformed lines are a ValueError."""
+    """The lines of a file as dicts of texts, and its SHA-256; malformed lines are a UserError."""
 
     def __init__(self, path: str, split: str):
         content = _content(path)
@@ -30,12 +32,12 @@ class LineSource(seqio.FunctionDataSource):
         read = _parse_json if path.endswith(".jsonl") else _parse_text
         lines = content.removesuffix(b"\n").split(b"\n") if content else []
         if not lines:
-            raise ValueError(f"{SETTING} is {path!r}, which is empty; name a file that has lines.")
+            raise UserError(f"{SETTING} is {path!r}, which is empty; name a file that has lines.")
         self.examples = [read(path, i, line) for i, line in enumerate(lines, 1)]
         names = self.examples[0].keys()
         for i, example in enumerate(self.examples, 1):
             if example.keys() != names:
-                raise ValueError(
+                raise UserError(
                     f"Line {i} of {path} has the fields {', '.join(example)} and line 1 "
                     f"{', '.join(names)}; give all lines the same."
                 )
@@ -102,7 +104,7 @@ def _content(path: str) -> bytes:
         with tf.io.gfile.GFile(path, "rb") as file:
             return file.read()
     except (tf.errors.OpError, OSError) as error:
-        raise ValueError(
+        raise UserError(
             f"{SETTING} is {path!r}, which cannot be read: {_reason(path, error)}."
         ) from error
 
@@ -117,7 +119,7 @@ def _parse_text(path: str, number: int, line: bytes) -> dict[str, str]:
     try:
         return {"inputs": line.decode("utf-8").removesuffix("\r")}
     except UnicodeDecodeError as error:
-        raise ValueError(
+        raise UserError(
             f"Line {number} of {path} is not UTF-8 ({error.reason} at byte {error.start}); "
             "convert the file, for example with iconv."
         ) from error
@@ -128,10 +130,10 @@ def _parse_json(path: str, number: int, line: bytes) -> dict[str, str]:
     try:
         found = json.loads(text)
     except ValueError as error:
-        raise ValueError(f"Line {number} of {path} is not JSON: {error}.") from error
+        raise UserError(f"Line {number} of {path} is not JSON: {error}.") from error
     wanted: Sequence[str] = [n for n in FIELDS if isinstance(found, dict) and n in found]
     if "inputs" not in wanted or not all(isinstance(found[name], str) for name in wanted):
-        raise ValueError(
+        raise UserError(
             f"Line {number} of {path} is {text[:60]!r}; it needs a string "
             '"inputs" and, to be scored, a string "targets".'
         )

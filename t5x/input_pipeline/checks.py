@@ -6,12 +6,13 @@ import seqio
 import tensorflow as tf
 from google.protobuf.message import DecodeError
 
+from common.errors import UserError
 from t5x.input_pipeline.config import DatasetConfig
 from t5x.input_pipeline.encoder_rows import EncoderFeatureConverter
 
 
 def verify_matching_vocabs(cfg: DatasetConfig, model: Any) -> None:
-    """Raise ValueError unless a task's vocabularies are the model's and fit its embedding."""
+    """Raise UserError unless a task's vocabularies are the model's and fit its embedding."""
     features = cfg.provider.output_features
     owner, config = type(model).__name__, getattr(model.module, "config", None)
     _check_kind(cfg, model)
@@ -22,13 +23,13 @@ def verify_matching_vocabs(cfg: DatasetConfig, model: Any) -> None:
         task_vocabulary = features[feature].vocabulary
         size = max(vocabulary_size(task_vocabulary), vocabulary_size(vocabulary))
         if task_vocabulary != vocabulary:
-            raise ValueError(
+            raise UserError(
                 f"Task {cfg.provider.name} encodes {feature!r} with {task_vocabulary} but "
                 f"{owner}.{side} is {vocabulary}; bind both to the same vocabulary."
             )
         rows = getattr(config, "vocab_size", None)
         if rows is not None and size > rows:
-            raise ValueError(
+            raise UserError(
                 f"The vocabulary {vocabulary} has {size} ids but "
                 f"network.{type(config).__name__}.vocab_size is {rows}, so some ids have no "
                 f"embedding; set it to {-(-size // 128) * 128}."
@@ -36,40 +37,40 @@ def verify_matching_vocabs(cfg: DatasetConfig, model: Any) -> None:
 
 
 def _check_kind(cfg: DatasetConfig, model: Any) -> None:
-    """Raise ValueError if an encoder is to learn a task of T5's, or the other way round."""
+    """Raise UserError if an encoder is to learn a task of T5's, or the other way round."""
     name, is_masked = cfg.provider.name, "loss_weights" in cfg.provider.output_features
     converter = getattr(model, "FEATURE_CONVERTER_CLS", None)
     if isinstance(converter, type) and issubclass(converter, EncoderFeatureConverter):
         if not is_masked:
-            raise ValueError(
+            raise UserError(
                 f"Task {name} has inputs and targets of a T5, but the model is an encoder, which "
                 "predicts masked tokens; set MIXTURE_OR_TASK_NAME to a task of an objective such "
                 "as masked_lm."
             )
         _check_encoder(cfg, model)
     elif is_masked and converter is seqio.EncDecFeatureConverter:
-        raise ValueError(
+        raise UserError(
             f"Task {name} masks tokens for an encoder, but the model is a T5; set "
             "MIXTURE_OR_TASK_NAME to a task of an objective such as span_corruption."
         )
 
 
 def _check_encoder(cfg: DatasetConfig, model: Any) -> None:
-    """Raise ValueError if a task's lengths, tokens or pairs do not fit an encoder."""
+    """Raise UserError if a task's lengths, tokens or pairs do not fit an encoder."""
     name, features, config = cfg.provider.name, cfg.provider.output_features, model.module.config
     sizes, length = (
         f"network.{type(config).__name__}",
         (cfg.task_feature_lengths or {}).get("inputs"),
     )
     if isinstance(length, int) and length > config.max_length:
-        raise ValueError(
+        raise UserError(
             f"TASK_FEATURE_LENGTHS['inputs'] is {length}, but {sizes}.max_length is "
             f"{config.max_length}, and later tokens have no position; lower the former, or train "
             "a network with more positions."
         )
     vocabulary = features["inputs"].vocabulary
     if hasattr(vocabulary, "mask_id") and vocabulary.mask_id is None:
-        raise ValueError(
+        raise UserError(
             f"The vocabulary {vocabulary} of task {name} has no mask token, which an encoder is "
             "trained with; name its mask_token in the tokenizer_config.json beside it."
         )
@@ -77,13 +78,13 @@ def _check_encoder(cfg: DatasetConfig, model: Any) -> None:
         remedy = "choose a task of single texts"
         if hasattr(config, "next_sentence"):
             remedy = f"set {sizes}.next_sentence to True, or {remedy}"
-        raise ValueError(
+        raise UserError(
             f"Task {name} has next-sentence labels, but the network has no head that predicts "
             f"them; {remedy}."
         )
     types = getattr(config, "type_vocab_size", 1)
     if "type_ids" in features and types < 2:
-        raise ValueError(
+        raise UserError(
             f"Task {name} has pairs of texts of two token types, but the network knows {types}; "
             "choose a task of single texts, or a BERT with type_vocab_size 2."
         )
@@ -92,18 +93,18 @@ def _check_encoder(cfg: DatasetConfig, model: Any) -> None:
 def vocabulary_size(vocabulary: seqio.Vocabulary) -> int:
     """Load the vocabulary and return its number of ids.
 
-    Raise ValueError if it is no vocabulary, or its file cannot be read.
+    Raise UserError if it is no vocabulary, or its file cannot be read.
     """
     try:
         return vocabulary.vocab_size
     except AttributeError as error:
-        raise ValueError(
+        raise UserError(
             f"The model's vocabulary is {vocabulary!r}; set VOCABULARY to one of seqio, such as "
             "@seqio.SentencePieceVocabulary()."
         ) from error
     except (tf.errors.OpError, OSError, DecodeError) as error:
         file = getattr(vocabulary, "sentencepiece_model_file", vocabulary)
-        raise ValueError(
+        raise UserError(
             f"The vocabulary file {file} cannot be read "
             f"({str(error).splitlines()[0]}); set "
             "seqio.SentencePieceVocabulary.sentencepiece_model_file to a copy that can."
@@ -111,11 +112,11 @@ def vocabulary_size(vocabulary: seqio.Vocabulary) -> int:
 
 
 def check_feature_lengths(cfg: DatasetConfig) -> None:
-    """Raise ValueError if `task_feature_lengths` lacks a length or has one below 1."""
+    """Raise UserError if `task_feature_lengths` lacks a length or has one below 1."""
     for feature in ("inputs", "targets"):
         length = (cfg.task_feature_lengths or {}).get(feature)
         if not isinstance(length, int) or length < 1:
-            raise ValueError(
+            raise UserError(
                 f"TASK_FEATURE_LENGTHS[{feature!r}] is {length!r}; set it to a positive number of "
                 "tokens, such as {'inputs': 512, 'targets': 114}."
             )

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import seqio
 
 import gin
+from common.errors import UserError
 
 
 @dataclasses.dataclass
@@ -28,7 +29,7 @@ class DatasetConfig:
 
     def __post_init__(self):
         if self.use_custom_packing_ops:
-            raise ValueError(
+            raise UserError(
                 "DatasetConfig.use_custom_packing_ops is True, which needs operations that "
                 "tensor2tensor compiles; set it to False: rows are packed quickly without them."
             )
@@ -37,7 +38,7 @@ class DatasetConfig:
 
     @property
     def provider(self) -> seqio.Task | seqio.Mixture:
-        """The task or mixture; raises a ValueError if none of that name is registered."""
+        """The task or mixture; raises a UserError if none of that name is registered."""
         name = self.mixture_or_task_name
         if not isinstance(name, str):
             return name
@@ -45,7 +46,7 @@ class DatasetConfig:
         if name not in known:
             from common.errors import nearest
 
-            raise ValueError(
+            raise UserError(
                 f"MIXTURE_OR_TASK_NAME is {name!r}, which is not registered"
                 f"{nearest(name, known)}; import its module in the gin file."
             )
@@ -60,7 +61,7 @@ class DatasetConfig:
 
 def _import(module: str) -> None:
     if not all(part.isidentifier() for part in module.split(".")):
-        raise ValueError(
+        raise UserError(
             f"DatasetConfig.module is {module!r}, which is no module's name; set "
             "MIXTURE_OR_TASK_MODULE to one such as 'tasks.romanian'."
         )
@@ -69,11 +70,11 @@ def _import(module: str) -> None:
             importlib.import_module(module)
     except ModuleNotFoundError as error:
         if not f"{module}.".startswith(f"{error.name}."):
-            raise ValueError(
+            raise UserError(
                 f"DatasetConfig.module is {module!r}, which needs the module {error.name!r}: "
                 "install it."
             ) from error
-        raise ValueError(
+        raise UserError(
             f"DatasetConfig.module is {module!r}, but there is no module {error.name!r}; set "
             "MIXTURE_OR_TASK_MODULE to the one that registers the task, such as 'tasks.romanian'."
         ) from error

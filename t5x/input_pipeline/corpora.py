@@ -12,6 +12,7 @@ from typing import Any, Protocol, cast, runtime_checkable
 import seqio
 from absl import logging
 
+from common.errors import UserError
 from t5x.input_pipeline.config import DatasetConfig
 from t5x.multihost.broadcast import broadcast_from_first
 
@@ -20,7 +21,7 @@ class ResumableSource(Protocol):
     """Methods that a data source has in addition to those of `seqio.DataSource`: all or none."""
 
     def peek(self, split: str, n: int) -> list[str]:
-        """Return the first `n` texts of a split; raise a ValueError if it cannot be read."""
+        """Return the first `n` texts of a split; raise a UserError if it cannot be read."""
 
     def identity(self, split: str) -> dict[str, Any]:
         """Return the state that a data position in a split depends on, as JSON; it must not change.
@@ -65,7 +66,7 @@ class CountedSource(Protocol):
     """The methods of a `ResumableSource` that knows whether it has enough texts for a run."""
 
     def check_shards(self, split: str, num_shards: int) -> None:
-        """Raise ValueError if a split has fewer texts than shards, which need one each."""
+        """Raise UserError if a split has fewer texts than shards, which need one each."""
 
     def text_bytes(self, split: str) -> int | None:
         """Return roughly how many bytes of text a split has, None if it is unknown."""
@@ -76,7 +77,7 @@ METHODS = tuple(name for name in vars(ResumableSource) if not name.startswith("_
 
 
 def resumable_source(task: seqio.Task) -> ResumableSource | None:
-    """Return the task's source if it is a `ResumableSource`, ValueError if only in part."""
+    """Return the task's source if it is a `ResumableSource`, UserError if only in part."""
     offered = {name for name in dir(task.source) if not name.startswith("_")}
     missing = [name for name in METHODS if name not in offered]
     if not missing:
@@ -86,7 +87,7 @@ def resumable_source(task: seqio.Task) -> ResumableSource | None:
     hints = [f"; its {found[0]!r} looks like {name!r}" for name, found in similar.items() if found]
     if not hints and offered.isdisjoint(METHODS):
         return None
-    raise ValueError(
+    raise UserError(
         f"The source of task {task.name}, {type(task.source).__name__}, lacks "
         f"{', '.join(missing)}{''.join(hints)}. Implement all methods of "
         "t5x.input_pipeline.corpora.ResumableSource, or none for a plain seqio source."
@@ -106,7 +107,7 @@ class Corpora:
     def check(self, required: bool = True) -> None:
         """Read the first record of each corpus, on one host; use its files on all hosts.
 
-        Warn if one batch reads the corpora many times. Raise ValueError, with what exists, for a
+        Warn if one batch reads the corpora many times. Raise UserError, with what exists, for a
         missing column or corpus, and if the split is `required` and no task has it; tasks without
         it are skipped later. Raise it also if the split is shuffled and has no order that can be
         saved.
@@ -115,7 +116,7 @@ class Corpora:
         if required and not cfg.tasks_with_split:
             known = seqio.get_subtasks(cfg.provider)
             splits = sorted({split for task in known for split in task.splits or ()})
-            raise ValueError(
+            raise UserError(
                 f"DatasetConfig.split is {self.split!r}, which {cfg.provider.name} does not have; "
                 f"set it to one of {', '.join(splits)}."
             )
@@ -126,7 +127,7 @@ class Corpora:
             logging.warning("%s", repeated)
 
     def check_shards(self, num_shards: int) -> None:
-        """Raise ValueError if a corpus has fewer texts than the stream has shards."""
+        """Raise UserError if a corpus has fewer texts than the stream has shards."""
 
         def check() -> None:
             for source in self.sources.values():

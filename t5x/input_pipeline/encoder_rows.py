@@ -22,6 +22,7 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
+from common.errors import UserError
 from t5x.input_pipeline.packing import Arrays, PairRows, concatenate
 
 _RAISED = 2
@@ -39,7 +40,7 @@ _NAMES = {
 class EncoderRows(PairRows):
     """Rows of examples with the features of `spec`, all of one length.
 
-    Raise ValueError for a task that is not one of masked language modeling, or differing lengths.
+    Raise UserError for a task that is not one of masked language modeling, or differing lengths.
     """
 
     filler = -_RAISED
@@ -53,14 +54,14 @@ class EncoderRows(PairRows):
         task: str = "the task",
     ):
         if missing := [name for name in _REQUIRED if name not in spec]:
-            raise ValueError(
+            raise UserError(
                 f"Task {task} gives no {' and no '.join(missing)}, which an encoder is trained "
                 "with; set MIXTURE_OR_TASK_NAME to a task of masked language modeling."
             )
         lengths = lengths or {}
         length = lengths.get("inputs")
         if length is None or lengths.get("targets", length) != length:
-            raise ValueError(
+            raise UserError(
                 f"TASK_FEATURE_LENGTHS is {dict(lengths)}, but an encoder's targets are as long as "
                 "its inputs; set both to the same number, such as {'inputs': 512, 'targets': 512}."
             )
@@ -77,7 +78,7 @@ class EncoderRows(PairRows):
         size = np.count_nonzero(raised["inputs"], axis=1)
         for name, values in raised.items():
             if not np.array_equal(np.count_nonzero(values, axis=1), size):
-                raise ValueError(
+                raise UserError(
                     f"{name} of {self._task} are not as long as its inputs; the last of the task's "
                     "preprocessors must return them so."
                 )

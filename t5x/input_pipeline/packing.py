@@ -21,6 +21,8 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
+from common.errors import UserError
+
 Arrays = dict[str, np.ndarray]
 SIDES = {"inputs": "encoder", "targets": "decoder"}
 CHUNK = 64  # examples that a pipeline yields at once, since each time costs the switch of a thread
@@ -29,7 +31,7 @@ CHUNK = 64  # examples that a pipeline yields at once, since each time costs the
 class PairRows:
     """Rows of a T5: of several pairs of inputs and targets with `pack`, else of one.
 
-    Longer examples are cut to `lengths`; without `trim` they are a ValueError that names `task`. In
+    Longer examples are cut to `lengths`; without `trim` they are a UserError that names `task`. In
     examples 0 is what fills them up.
     """
 
@@ -66,12 +68,12 @@ class PairRows:
     def examples(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
         """Return batches {feature: int32 [n, any length]} of a task's examples.
 
-        Raise ValueError for a feature that is missing, or is not int32 [n].
+        Raise UserError for a feature that is missing, or is not int32 [n].
         """
         spec = dataset.element_spec
         for name in self.features:
             if name not in spec or spec[name].dtype != tf.int32 or spec[name].shape.rank != 1:
-                raise ValueError(
+                raise UserError(
                     f"{self._task} gives {name!r} as {spec.get(name)}, but the model reads "
                     "int32 [n]; the last of the task's preprocessors must return it so."
                 )
@@ -111,7 +113,7 @@ class PairRows:
             fitted[feature][:, : ids.shape[1]] = ids[:, :length]
             is_cut |= ids[:, length:].any(1)
         if is_cut.any() and not self._trim:
-            raise ValueError(
+            raise UserError(
                 f"An example of {self._task} is longer than TASK_FEATURE_LENGTHS "
                 f"{self._lengths} allows; raise them, or set DatasetConfig.trim_output_features "
                 "to True to cut it."

@@ -9,6 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from common.errors import UserError
 from t5x.checkpointing.lazy_array import parsing
 from t5x.input_pipeline.config import DatasetConfig
 
@@ -27,7 +28,7 @@ def saved(folder: str | None) -> dict[str, Any] | None:
         with tf.io.gfile.GFile(path) as file:
             found = dict(json.loads(file.read()))
         if not (isinstance(found["seed"], int) and range(found["shards"])):
-            raise ValueError("its seed or shards are no numbers")
+            raise UserError("its seed or shards are no numbers")
         return found
 
 

@@ -78,7 +78,7 @@ class Shard:
         return self._rows.first(self._size) if self._rows.complete >= self._size else None
 
     def take(self) -> Arrays | None:
-        """Return the next rows, None if too few are left, or raise ValueError or RuntimeError."""
+        """Return the next rows, None if too few are left, or raise UserError or Failure."""
         self.start()
         assert self._next
         wait([self._next])  # if an interrupt cuts this short, the rows can be taken later

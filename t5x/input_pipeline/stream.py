@@ -27,6 +27,7 @@ import seqio
 import tensorflow as tf
 from absl import logging
 
+from common.errors import UserError
 from t5x.array_types import HostBatch
 from t5x.input_pipeline import position, record_counts
 from t5x.input_pipeline.config import DatasetConfig
@@ -153,15 +154,15 @@ class TrainStream(Iterator[HostBatch]):
         for shard in self._shards:
             shard.check()
 
-    def _at_end(self, shard: int) -> ValueError:
+    def _at_end(self, shard: int) -> UserError:
         name, split = self.cfg.provider.name, self.cfg.split
         if self._given:
-            return ValueError(
+            return UserError(
                 f"{name} ends after {self._given} batches (of split {split!r}, shard {shard} of "
                 f"{self.count}), because its corpora are not repeated; lower TRAIN_STEPS or repeat "
                 "them for more epochs."
             )
-        return ValueError(
+        return UserError(
             f"{name} has no example of split {split!r} in shard {shard} of {self.count}: the "
             "corpus is too small for so many shards, or its documents are skipped; set "
             "DatasetConfig.mixture_or_task_name to a larger one."
@@ -209,7 +210,7 @@ class TrainStream(Iterator[HostBatch]):
         """Move to the position saved in `folder`, on any number of hosts.
 
         Raises:
-          ValueError: its shards do not divide this batch size, or it was saved for rows of other
+          UserError: its shards do not divide this batch size, or it was saved for rows of other
             lengths or packing, for another corpus, by another pipeline, or by another trainer.
           DamagedCheckpoint: its files are missing or cut off.
         """
@@ -219,13 +220,13 @@ class TrainStream(Iterator[HostBatch]):
             "RestoreCheckpointConfig.restore_dataset=False) to start the corpus over."
         )
         if saved is None:
-            raise ValueError(f"{folder} holds no position that this trainer saved; {remedy}")
+            raise UserError(f"{folder} holds no position that this trainer saved; {remedy}")
         if unfit := position.misfit(saved, self.cfg):
-            raise ValueError(f"{folder} {unfit}, or {remedy}")
+            raise UserError(f"{folder} {unfit}, or {remedy}")
         for name, now in self.corpora.identities().items():
             # Of a task that is new in a mixture nothing was saved; its pipeline is refused below.
             if (before := saved["corpora"].get(name, now)) != now:
-                raise ValueError(
+                raise UserError(
                     f"{folder} holds a data position in the corpus of {name}, which has changed "
                     f"from {before} to {now}; restore its files, or {remedy}"
                 )
@@ -237,7 +238,7 @@ class TrainStream(Iterator[HostBatch]):
         for error in self._read(folder):
             if isinstance(error, tf.errors.OpError | AssertionError | KeyError):
                 logging.info("%s", error)
-                raise ValueError(
+                raise UserError(
                     f"{folder} holds the data position of a different pipeline than "
                     f"{self.cfg.provider.name} has; set another MODEL_DIR for another task, run "
                     f"the code and the task that saved it, or {remedy}"

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import jax
 
+from common.errors import UserError
 from t5x import schedules
 from t5x.checkpointing import layout
 from t5x.checkpointing.config import CheckpointConfig, RestoreCheckpointConfig
@@ -24,25 +25,25 @@ def branch(
 ) -> CheckpointConfig:
     """Return the configuration that starts at `cooldown_from`; None leaves it as it is.
 
-    The source's checkpoint need not exist: a branch that resumes has its own. Raise ValueError if
+    The source's checkpoint need not exist: a branch that resumes has its own. Raise UserError if
     its name has no step, the branch has no end, or `model_dir` is the source run.
     """
     if cooldown_from is None:
         return checkpoint_cfg
     path = cooldown_from.rstrip("/")
     if layout.step_of(path) is None:
-        raise ValueError(
+        raise UserError(
             f"train.cooldown_from is {cooldown_from}, whose name does not say its step; set "
             "COOLDOWN_FROM to a checkpoint of a run, RUN/checkpoint_<step>."
         )
     if not relative_steps:
-        raise ValueError(
+        raise UserError(
             f"train.cooldown_from is {cooldown_from}, but train.relative_steps {relative_steps}, "
             "so that the cooldown has no end; set TRAIN_STEPS_RELATIVE to its steps, a tenth to a "
             "fifth of those before it, say."
         )
     if _absolute(os.path.dirname(path)) == _absolute(model_dir):
-        raise ValueError(
+        raise UserError(
             f"MODEL_DIR is {model_dir}, the run of train.cooldown_from, which would then train on "
             "from the cooldown; set MODEL_DIR to another folder."
         )
@@ -55,7 +56,7 @@ def cooled(
 ) -> Callable[..., jax.Array]:
     """Return `rate` times a straight line from 1 at the branch's first step to 0 at `total_steps`.
 
-    Return `rate` as is where `cooldown_from`, which `branch` has checked, is None. Raise ValueError
+    Return `rate` as is where `cooldown_from`, which `branch` has checked, is None. Raise UserError
     if the schedule of the source run has ended before.
     """
     if cooldown_from is None:

@@ -15,6 +15,7 @@ import tensorflow as tf
 from flax.traverse_util import flatten_dict
 
 from common import arguments
+from common.errors import Failure, UserError
 from common.storage_wait import answer
 from t5x.loop.start import Start
 from t5x.multihost import broadcast
@@ -29,8 +30,8 @@ def check_writable(model_dir: str, seconds: float = 30.0) -> None:
     """Check that all hosts can make and write MODEL_DIR, and leave nothing there.
 
     It is local or in a bucket; in a pod the same for all hosts. A file system may take `seconds` to
-    show one host what another wrote. Raise ValueError if nothing can be written there, or the hosts
-    of a pod do not share it; RuntimeError if it does not answer.
+    show one host what another wrote. Raise UserError if nothing can be written there, or the hosts
+    of a pod do not share it; Failure if it does not answer.
     """
     arguments.check_address("MODEL_DIR", model_dir)
     what = f"MODEL_DIR {model_dir}"
@@ -71,17 +72,17 @@ def _write_probe(model_dir: str, probe: str) -> None:
 
 @contextlib.contextmanager
 def _probing(model_dir: str, problem: str, remedy: str) -> Iterator[None]:
-    """Raise RuntimeError for storage that may answer later, ValueError for what must be changed."""
+    """Raise Failure for storage that may answer later, UserError for what must be changed."""
     which = f"MODEL_DIR is {model_dir}, which"
     try:
         yield
     except _UNANSWERED as error:
-        raise RuntimeError(
+        raise Failure(
             f"{which} does not answer ({str(error).splitlines()[0]}); start the same command "
             "again, which resumes from the last checkpoint."
         ) from error
     except (tf.errors.OpError, OSError) as error:
-        raise ValueError(f"{which} {problem} ({str(error).splitlines()[0]}); {remedy}") from error
+        raise UserError(f"{which} {problem} ({str(error).splitlines()[0]}); {remedy}") from error
 
 
 def _await_probe(model_dir: str, probe: str, seconds: float, host: int) -> None:
@@ -89,7 +90,7 @@ def _await_probe(model_dir: str, probe: str, seconds: float, host: int) -> None:
     with _probing(model_dir, f"host {host} cannot read", "give it the rights that host 0 has."):
         while not tf.io.gfile.exists(probe):
             if time.monotonic() > end:
-                raise ValueError(
+                raise UserError(
                     f"MODEL_DIR is {model_dir}, which host {host} does not share with host 0, "
                     "though all hosts of a pod write one checkpoint; set it to a gs:// bucket or "
                     "a folder that all of them mount."
@@ -121,7 +122,7 @@ def write_description(model_dir: str, model: Any, specs: StateSpecs) -> None:
 
 
 def check_vocabulary(start: Start, model: Any) -> None:
-    """Raise ValueError if a run that resumes has another vocabulary than `model`.
+    """Raise UserError if a run that resumes has another vocabulary than `model`.
 
     Its ids would be other texts, and its checkpoints be converted with the new vocabulary.
     """
@@ -141,7 +142,7 @@ def check_vocabulary(start: Start, model: Any) -> None:
         return None
 
     if found := broadcast.broadcast_from_first(differing):
-        raise ValueError(
+        raise UserError(
             f"the run in MODEL_DIR {model_dir} was trained with its {found}: set another MODEL_DIR "
             "for another model, or the vocabulary of that run"
         )

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 import seqio
 
-from common.errors import nearest
+from common.errors import UserError, nearest
 from t5x import metrics
 from t5x.actions import EarlyStoppingAction, check_actions, mode_name
 from t5x.checkpointing.config import SaveCheckpointConfig
@@ -41,14 +41,14 @@ def check(
 ) -> None:
     """Check that choices and actions use metrics that are measured, and not of the test split.
 
-    `cfgs` are datasets by gin scope, `actions` those of `train`. Raise ValueError with what to set.
+    `cfgs` are datasets by gin scope, `actions` those of `train`. Raise UserError with what to set.
     """
     check_actions(actions, ["TRAIN", *(m for m, kind in KINDS.items() if cfgs[SCOPES[kind]])])
     for choice in choices(save, actions):
         scope = SCOPES[choice.kind]
         cfg = cfgs[scope]
         if cfg is None:
-            raise ValueError(
+            raise UserError(
                 f"{choice.setting} is {choice.value!r}, but train.{scope}_dataset_cfg is None, so "
                 "it is never measured; set that config, or another metric."
             )
@@ -75,31 +75,31 @@ def _check(choice: Choice, scope: str, cfg: DatasetConfig) -> None:
     by_loss = choice.kind == "training_eval"
     tasks = {t.name: t for t in cfg.tasks_with_split if by_loss or t.metric_objs}
     if choice.task not in tasks:
-        raise ValueError(
+        raise UserError(
             f"{setting} {choice.task!r} is not evaluated; evaluated are {', '.join(tasks)}."
         )
     if cfg.split.startswith("test"):
-        raise ValueError(
+        raise UserError(
             f"{setting} {scope}/utils.DatasetConfig.split is {cfg.split!r}, and a result on the "
             "split that made a choice is biased; set 'validation' there, and if there is none "
             f"{HOLD_OUT}."
         )
     known = names(choice.kind, tasks[choice.task], choice.name, cfg)
     if known is not None and choice.name not in known:
-        raise ValueError(
+        raise UserError(
             f"{setting} {choice.task} has no metric {choice.name!r}"
             f"{nearest(choice.name, known)}; set it to one of {', '.join(sorted(known))}."
         )
 
 
 def check_split(scope: str, cfg: DatasetConfig) -> None:
-    """Raise ValueError, with splits that may choose, if no task has this split."""
+    """Raise UserError, with splits that may choose, if no task has this split."""
     if not cfg.tasks_with_split:
         tasks = seqio.get_subtasks(cfg.provider)
         splits = {split for task in tasks for split in task.splits or ()}
         others = sorted(s for s in splits if s != "train" and not s.startswith("test"))
         instead = f"set it to one of {others}, or " if others else ""
-        raise ValueError(
+        raise UserError(
             f"{scope}/utils.DatasetConfig.split is {cfg.split!r}, which {cfg.mixture_or_task_name} "
             f"does not have; {instead}{HOLD_OUT}."
         )

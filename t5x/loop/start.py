@@ -17,6 +17,7 @@ import jax
 import tensorflow as tf
 from absl import logging
 
+from common.errors import UserError
 from common.storage_wait import answer
 from t5x.checkpointing import layout
 from t5x.checkpointing.config import RestoreCheckpointConfig, checkpoint_paths
@@ -95,7 +96,7 @@ def find_start(
     2. From the checkpoint that `restore` names.
     3. From scratch.
 
-    Raise ValueError if `restore` names no checkpoint that exists, or several; DamagedCheckpoint,
+    Raise UserError if `restore` names no checkpoint that exists, or several; DamagedCheckpoint,
     which names all, if all of the run's own have lost what makes them complete.
     """
     own, passed = broadcast_from_first(
@@ -106,12 +107,12 @@ def find_start(
     if restore is None or not restore.path:
         return Start(None, None)
     if restore.mode == "all":
-        raise ValueError(
+        raise UserError(
             "RestoreCheckpointConfig.mode is 'all', which names many checkpoints, and training "
             "starts from one; set it to 'specific' or 'latest'."
         )
     if restore.dtype not in (None, "float32"):
-        raise ValueError(
+        raise UserError(
             f"RestoreCheckpointConfig.dtype is {restore.dtype!r}, and training keeps its "
             "parameters in float32; set it to 'float32', and network.T5Config.dtype to the "
             "dtype of computations."
@@ -205,7 +206,7 @@ def last_step(
 
     Upstream counts `relative_steps` from the newest checkpoint, so a run that is resumed gets
     longer. Here they count from the checkpoint of `restore`, or from 0; where that was looked for,
-    a run that resumes counts from the one that was found, see `record_first_step`. Raise ValueError
+    a run that resumes counts from the one that was found, see `record_first_step`. Raise UserError
     if its name does not say its step, or it has to be looked for and does not exist.
     """
     if not relative_steps:
@@ -235,7 +236,7 @@ def _first_step(model_dir: str, restore: RestoreCheckpointConfig) -> int:
         path = checkpoint_paths(restore)[0]
     first = layout.step_of(path)  # of a run that resumes it may be gone
     if first is None:
-        raise ValueError(
+        raise UserError(
             f"train.relative_steps is set, but the name of {path} does not say its step; rename it "
             "to checkpoint_<step>, or set TRAIN_STEPS and leave relative_steps at None."
         )

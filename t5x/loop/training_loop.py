@@ -20,6 +20,7 @@ import tensorflow as tf
 from clu import metric_writers
 from jax.experimental import multihost_utils
 
+from common.errors import Failure
 from t5x import bad_steps, metrics
 from t5x.actions import mode_name, recall
 from t5x.array_types import HostBatch
@@ -119,7 +120,7 @@ class TrainingRun:
             with self._interruption:  # to the end: a notice must not cut the last save short
                 return self._run(step, evaluate_first)
         except tf.errors.OpError as error:  # from writing metrics; reading data has its own errors
-            raise RuntimeError(
+            raise Failure(
                 f"{self.model_dir} cannot be written ({reason_of(error)}). Once that is fixed, the "
                 "same command resumes from the last checkpoint."
             ) from error

@@ -19,6 +19,7 @@ triggers at the steps of an uninterrupted one. For the plan above:
 
 import dataclasses
 
+from common.errors import UserError
 from t5x.checkpointing.config import SaveCheckpointConfig
 
 # Where a user sets each number of a plan.
@@ -97,11 +98,11 @@ def check_periods(plan: TrainingPlan, first_step: int = 0) -> None:
 
     Upstream trains in rounds of the shorter of the evaluation and the checkpoint period, so each
     of the two must be a multiple of the shorter. The same is required here, so that one gin file
-    runs in both. Raise ValueError with the gin setting to change. Types and limits of the numbers
+    runs in both. Raise UserError with the gin setting to change. Types and limits of the numbers
     are checked by `t5x.settings.limits`.
     """
     if plan.total_steps < first_step:
-        raise ValueError(
+        raise UserError(
             f"TRAIN_STEPS ({GIN_NAMES['total_steps']}) is {plan.total_steps}, but the run starts "
             f"at step {first_step}, so there is nothing to train: set TRAIN_STEPS to more than "
             f"{first_step}."
@@ -109,13 +110,13 @@ def check_periods(plan: TrainingPlan, first_step: int = 0) -> None:
     if plan.eval_period and plan.save_period:
         short, long = sorted((plan.eval_period, plan.save_period))
         if long % short:
-            raise ValueError(
+            raise UserError(
                 f"The checkpoint period {plan.save_period} and the eval period {plan.eval_period} "
                 f"do not fit, because one must be a multiple of the other: set "
                 f"{GIN_NAMES['save_period']} or {GIN_NAMES['eval_period']}."
             )
     if plan.eval_period and plan.stats_period and plan.eval_period % plan.stats_period:
-        raise ValueError(
+        raise UserError(
             f"stats_period {plan.stats_period} does not divide eval_period {plan.eval_period}, so "
             f"evaluations would have no training loss beside them: set "
             f"{GIN_NAMES['stats_period']} or {GIN_NAMES['eval_period']}."

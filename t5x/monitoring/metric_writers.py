@@ -20,6 +20,8 @@ import numpy as np
 import tensorflow as tf
 from clu import metric_writers
 
+from common.errors import UserError
+
 
 class _ScalarsAndTexts(metric_writers.MetricWriter):
     """A writer that ignores images, audio and histograms."""
@@ -96,18 +98,18 @@ MakeWriter = Callable[[str, str], metric_writers.MetricWriter]
 
 
 def check_names(names: Sequence[str | MakeWriter]) -> None:
-    """Raise ValueError if a writer's name is unknown, or its package is not installed."""
+    """Raise UserError if a writer's name is unknown, or its package is not installed."""
     if isinstance(names, str):
-        raise ValueError(f"watch.Watch.writers is {names!r}; set WRITERS to ({names!r},).")
+        raise UserError(f"watch.Watch.writers is {names!r}; set WRITERS to ({names!r},).")
     for name in names:
         if isinstance(name, str) and name not in WRITERS:
-            raise ValueError(
+            raise UserError(
                 f"watch.Watch.writers has {name!r}, which is not a writer; set WRITERS to some of "
                 f"{sorted(WRITERS)}."
             )
         is_wandb = name == "wandb" or getattr(name, "__name__", None) == "WandbWriter"
         if is_wandb and importlib.util.find_spec("wandb") is None:
-            raise ValueError(
+            raise UserError(
                 "watch.Watch.writers has 'wandb', which is not installed; run "
                 "`.venv/bin/pip install wandb`, or remove it from WRITERS."
             )

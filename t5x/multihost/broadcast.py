@@ -53,7 +53,7 @@ def _who_failed(hosts: Sequence[int]) -> str:
 def broadcast_from_first(find: Callable[[], T]) -> T:
     """Return on every host the result of `find` on the first, the only one that calls it.
 
-    It returns what JSON can hold. For a ValueError of it the other hosts raise a UserError with its
+    It returns what JSON can hold. For a UserError of it the other hosts raise a UserError with its
     message, for anything else a Failure.
     """
     if jax.process_count() == 1:

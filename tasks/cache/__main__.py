@@ -25,7 +25,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from common import arguments
-from common.errors import guarded, require
+from common.errors import UserError, guarded, require
 from tasks.cache import build
 from tasks.cache.plan import CacheJob, parts_of, shards_of
 
@@ -35,7 +35,7 @@ LOCAL_OPTIONS = ("--direct_running_mode=multi_processing", "--direct_num_workers
 
 
 def make(job: CacheJob, beam_options: Sequence[str] = (), runner: str = "") -> dict[str, dict]:
-    """Make the cache, or the rest of it; return its statistics by split, or raise ValueError."""
+    """Make the cache, or the rest of it; return its statistics by split, or raise UserError."""
     build.check_pipelines(job)
     if not build.start(job):
         print(f"{job.folder} is already complete")
@@ -79,7 +79,7 @@ def _call(item, function, *previous) -> None:
 
 
 def check_beam_options(options: Sequence[str], runner: str) -> None:
-    """Raise ValueError if Beam knows no such flag or runner, or an option is no flag at all."""
+    """Raise UserError if Beam knows no such flag or runner, or an option is no flag at all."""
     require("apache_beam")
     from apache_beam.options.pipeline_options import PipelineOptions
     from apache_beam.runners import create_runner
@@ -87,17 +87,17 @@ def check_beam_options(options: Sequence[str], runner: str) -> None:
     before = ""
     for option in options:
         if not option.startswith("-") and (not before.startswith("--") or "=" in before):
-            raise ValueError(f"{option!r} is not a flag: flags begin with --, such as --task")
+            raise UserError(f"{option!r} is not a flag: flags begin with --, such as --task")
         before = option
     given = PipelineOptions(list(options))
     try:
         create_runner(runner or LOCAL_RUNNER)
     except ValueError as error:
-        raise ValueError(f"--runner is {runner!r}, which Beam does not know: {error}") from error
+        raise UserError(f"--runner is {runner!r}, which Beam does not know: {error}") from error
     known = given.get_all_options()
     unknown = sorted(given.get_all_options(retain_unknown_options=True).keys() - known.keys())
     if unknown:
-        raise ValueError(
+        raise UserError(
             f"--{unknown[0]} is a flag neither of tasks.cache nor of Beam: leave it out"
         )
 
@@ -106,7 +106,7 @@ def parse_flags(argv: Sequence[str]) -> tuple[CacheJob, list[str], str]:
     """Return the job, the flags left for Beam, and the runner.
 
     Raises:
-      ValueError: --lengths is not of the form inputs=512,targets=114.
+      UserError: --lengths is not of the form inputs=512,targets=114.
     """
     parser = arguments.parser("python -m tasks.cache", __doc__.splitlines()[0])
     add, text, number = parser.add_argument, arguments.text, arguments.integer(0)

@@ -29,6 +29,7 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
+from common.errors import UserError
 from tasks.cache import cached
 from tasks.cache.plan import CacheJob, CachePart, CacheShard, parts_of, plan_of, task_of
 from tasks.corpus.source import PARTS, CorpusSource
@@ -61,7 +62,7 @@ def read_json(path: str) -> Any:
 
 
 def start(job: CacheJob) -> bool:
-    """Write the job's description; return if work is left, or raise ValueError."""
+    """Write the job's description; return if work is left, or raise UserError."""
     path, source = f"{job.folder}/job.json", task_of(job).source
     corpus = {split: list(source.list_shards(split)) for split in job.splits}
     wanted = json.loads(json.dumps({**dataclasses.asdict(job), "corpus": corpus}))
@@ -70,7 +71,7 @@ def start(job: CacheJob) -> bool:
         write_json(job, path, wanted)
     found = read_json(path)
     if other := [name for name in wanted if found.get(name) != wanted[name]]:
-        raise ValueError(
+        raise UserError(
             f"{job.folder} holds a cache made with another {', '.join(other)} "
             f"({found.get(other[0])!r}, not {wanted[other[0]]!r}): give another --out, or remove "
             "that folder"

@@ -28,13 +28,14 @@ import tensorflow as tf
 
 import gin
 from common import arguments
+from common.errors import UserError
 from tasks import purpose
 from tasks.corpus.source import RECORDS
 
 
 @gin.configurable(module="tasks.cache")
 def folders(paths: str | Sequence[str] = ()) -> list[str]:
-    """Return the folders that hold caches, local or gs://; raise ValueError for another address."""
+    """Return the folders that hold caches, local or gs://; raise UserError for another address."""
     found = [paths] if isinstance(paths, str) else list(paths)
     for path in found:
         arguments.check_address("tasks.cache.folders.paths", path)
@@ -83,11 +84,11 @@ class Task(seqio.Task):
                 return make(**kwargs | {"num_epochs": 1})
 
     def assert_cached(self) -> None:
-        """Raise ValueError, with the folders searched and how to make it, without a cache."""
+        """Raise UserError, with the folders searched and how to make it, without a cache."""
         if not self.cache_dir:
             task, lengths = getattr(self, "made_from", (self.name, {}))
             pairs = ",".join(f"{feature}={n}" for feature, n in lengths.items())
-            raise ValueError(
+            raise UserError(
                 f"task {self.name} has no finished cache in "
                 f"{seqio.utils.get_global_cache_dirs() or 'any folder'}: make it with `python -m "
                 f"tasks.cache --task {task}{' --lengths ' if pairs else ''}{pairs} --out FOLDER` "
@@ -110,9 +111,9 @@ def token_features(task: seqio.Task) -> dict[str, seqio.Feature]:
 
 
 def check_features(task: seqio.Task, lengths: Mapping[str, int]) -> None:
-    """Raise ValueError if --lengths has other features than the task's tokens."""
+    """Raise UserError if --lengths has other features than the task's tokens."""
     if lengths.keys() != (features := token_features(task)).keys():
-        raise ValueError(
+        raise UserError(
             f"--lengths has {', '.join(lengths)}, but task {task.name} has the features "
             f"{', '.join(features)}: give the length of each"
         )
@@ -167,7 +168,7 @@ def _with_lengths(step: Callable, lengths: Mapping[str, int]) -> Callable:
 
 def _check_lengths(dataset, sequence_length, lengths, task):
     if sequence_length is not None and dict(sequence_length) != dict(lengths):
-        raise ValueError(
+        raise UserError(
             f"task {task} holds examples made for {dict(lengths)}, but TASK_FEATURE_LENGTHS is "
             f"{dict(sequence_length)}: set it to the former, or make another cache"
         )

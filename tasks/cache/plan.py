@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import seqio
 
+from common.errors import UserError
 from tasks import registered
 from tasks.cache import cached
 from tasks.corpus import files
@@ -72,24 +73,24 @@ class CacheJob:
 
 @functools.lru_cache(maxsize=4)
 def task_of(job: CacheJob) -> seqio.Task:
-    """Return the job's task, registered in this process, or raise ValueError if it is unfit."""
+    """Return the job's task, registered in this process, or raise UserError if it is unfit."""
     task = registered.find(job.task, "--task", job.modules, job.bindings)
     if job.lengths:
         cached.check_features(task, dict(job.lengths))
         objective = registry.objective_of(task)
         if isinstance(objective, MaskedLM) and objective.schedule:
-            raise ValueError(
+            raise UserError(
                 f"the masking density of task {job.task} changes while a run reads it, but a cache "
                 "has no such order: cache its tokens without --lengths, or a task without schedule"
             )
         task = cached.add_pregenerated(job.task, dict(job.lengths))
     elif not task.supports_caching:
-        raise ValueError(
+        raise UserError(
             f"task {job.task} has no seqio.CacheDatasetPlaceholder: put one into its "
             "preprocessors, or give --lengths, which caches finished examples"
         )
     if job.epochs != 1 and not (job.lengths or task.requires_caching):
-        raise ValueError(
+        raise UserError(
             f"--epochs is {job.epochs}, but task {job.task} is cached before its tokens are "
             "corrupted, so that all epochs are equal; give --lengths (such as "
             "inputs=512,targets=114) to corrupt them first, or leave --epochs out: training "
@@ -97,7 +98,7 @@ def task_of(job: CacheJob) -> seqio.Task:
         )
     unknown = set(job.splits) - set(task.splits)
     if unknown:
-        raise ValueError(
+        raise UserError(
             f"--splits names {', '.join(sorted(unknown))}, but task {job.task} has "
             f"{', '.join(sorted(task.splits))}"
         )
@@ -119,14 +120,14 @@ class SplitPlan(NamedTuple):
 
 @functools.lru_cache(maxsize=64)
 def plan_of(job: CacheJob, split: str) -> SplitPlan:
-    """Return the parts of a split by its corpus's size; raise ValueError for unfit `job.shards`."""
+    """Return the parts of a split by its corpus's size; raise UserError for unfit `job.shards`."""
     source = task_of(job).source
     parts, size = _count_parts(source, split, job.part_bytes)
     groups = -(-parts // GROUP_PARTS)
     wanted = max(MIN_SHARDS, size // SHARD_BYTES)
     dealt = -(-(job.shards or 1 << (wanted - 1).bit_length()) // groups)
     if job.shards and groups * dealt != job.shards:
-        raise ValueError(
+        raise UserError(
             f"--shards is {job.shards}, but split {split} is read in {groups} groups of parts that "
             f"share no shard: set it to a multiple of {groups}"
         )

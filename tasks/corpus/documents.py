@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from common.errors import UserError
 from tasks.corpus.counts import EXTRA_COPIES, code
 from tasks.corpus.formats import MALFORMED, NOT_UTF8, UNREADABLE
 
@@ -71,7 +72,7 @@ class Column:
         file_copies: Mapping[str, int] | None = None,
     ):
         if max_chars is not None and min_chars > max_chars:
-            raise ValueError(
+            raise UserError(
                 f"min_chars is {min_chars} and max_chars {max_chars}, which leaves no text: set "
                 "max_chars to no less"
             )
@@ -148,13 +149,13 @@ def _sorted_copies(column: str, steps: Mapping[float, int]) -> dict[float, int]:
     for value, copies in steps.items():
         _check_copies(f"of column {column!r} are {copies!r} from {value} up", copies)
         if not math.isfinite(value):
-            raise ValueError(f"copies of column {column!r} begin at {value}: set a finite number")
+            raise UserError(f"copies of column {column!r} begin at {value}: set a finite number")
     return dict(sorted(steps.items()))
 
 
 def _check_copies(where: str, copies: int) -> None:
     if isinstance(copies, bool) or not isinstance(copies, int) or copies < 0:
-        raise ValueError(f"copies {where}: set an integer, 0 to leave such records out")
+        raise UserError(f"copies {where}: set an integer, 0 to leave such records out")
 
 
 class Columns(Column):
@@ -169,7 +170,7 @@ class Columns(Column):
       lists: by column, a function that makes one text of the list of texts in it, such as " ".join.
 
     Raises:
-      ValueError: a feature has labels but no column.
+      UserError: a feature has labels but no column.
     """
 
     def __init__(
@@ -184,7 +185,7 @@ class Columns(Column):
         self._columns = {feature: Column(name) for feature, name in columns.items()}
         self._labels = {k: dict(v) for k, v in (labels or {}).items()}
         for unknown in self._labels.keys() - self._columns.keys():
-            raise ValueError(f"labels are given for {unknown!r}, but columns for {list(columns)}")
+            raise UserError(f"labels are given for {unknown!r}, but columns for {list(columns)}")
         fields = [field for column in self._columns.values() for field in column.fields]
         self.fields = self.text_fields = tuple(dict.fromkeys(fields))
 
@@ -195,15 +196,15 @@ class Columns(Column):
         values as names.
 
         Raises:
-          ValueError: a label's name is not one of `names`, or the feature has no column.
+          UserError: a label's name is not one of `names`, or the feature has no column.
         """
         if feature not in self._columns:
             known = [*self._columns]
-            raise ValueError(f"classes are given for {feature!r}, but columns for {known}")
+            raise UserError(f"classes are given for {feature!r}, but columns for {known}")
         labels = self._labels.get(feature) or {name: name for name in names}
         for value, name in labels.items():
             if name not in names:
-                raise ValueError(
+                raise UserError(
                     f"label {value!r} is called {name!r}, which is not one of the classes "
                     f"{', '.join(map(repr, names))}: name it among them, or leave that label out"
                 )

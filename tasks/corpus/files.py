@@ -65,7 +65,7 @@ def _filesystem_of(protocol: str) -> Any:
         return fsspec.filesystem(protocol)
     except ImportError as error:
         to_do = missing("s3fs") if protocol == "s3" else f"{error} in this environment."
-        raise ValueError(f"{protocol}:// cannot be read: {to_do}") from error
+        raise UserError(f"{protocol}:// cannot be read: {to_do}") from error
 
 
 def filesystem(url: str) -> tuple[Any, str]:
@@ -114,7 +114,7 @@ def read_range(file: CorpusFile, start: int, stop: int) -> bytes:
 
     Raises:
       ConnectionError: fewer bytes arrived over the network, or others.
-      ValueError: the file has changed since it was listed, or is shorter.
+      UserError: the file has changed since it was listed, or is shorter.
     """
     if start >= stop:
         return b""
@@ -170,7 +170,7 @@ def open_stream(file: CorpusFile) -> Iterator[BinaryIO]:
     """Open `file` for sequential reading, decompressed.
 
     Raises:
-      ValueError: while it is read: it is damaged or cut short, or has changed.
+      UserError: while it is read: it is damaged or cut short, or has changed.
       ConnectionError: while it is read: the connection was lost.
     """
     with open_raw(file, needs_end=not file.compression) as raw:
@@ -191,7 +191,7 @@ def open_raw(file: CorpusFile, needs_end: bool = True) -> BinaryIO:
     """Open `file` for sequential reading, still compressed.
 
     Raises:
-      ValueError: the file has changed since it was listed; or it `needs_end`, so that a lost
+      UserError: the file has changed since it was listed; or it `needs_end`, so that a lost
         connection is noticed, and its server marks none.
     """
     if not file.remote:
@@ -203,16 +203,16 @@ def open_raw(file: CorpusFile, needs_end: bool = True) -> BinaryIO:
     body = http_files.open_body(file.url, facts(file))
     if needs_end and not http_files.has_end(body):
         body.close()
-        raise ValueError(
+        raise UserError(
             f"{file.url} is sent without its length, so a lost connection would look like its end: "
             "copy it to a disk or bucket, or compress it with gzip or zstd, which mark their end"
         )
     return body
 
 
-def damaged(file: CorpusFile, error: Exception) -> ValueError:
+def damaged(file: CorpusFile, error: Exception) -> UserError:
     """Return the error to raise for a file that is damaged or cut short."""
-    return ValueError(
+    return UserError(
         f"{file.url} is damaged or cut short ({error}): write or fetch it again, or leave it out"
     )
 
@@ -225,7 +225,7 @@ def _open_local(file: CorpusFile) -> BinaryIO:
 def _assert_unchanged(file: CorpusFile) -> None:
     if file.remote or file.version in (None, disk_facts(file.url).version):
         return
-    raise ValueError(
+    raise UserError(
         f"{file.url} changed after it was listed, so a part of the old and a part of the new "
         "file would be mixed: start the run again, which compares it with the saved position"
     )
@@ -241,7 +241,7 @@ def _pinned(file: CorpusFile) -> Iterator[dict[str, str]]:
     except FileNotFoundError as error:
         if not pin:
             raise
-        raise ValueError(
+        raise UserError(
             f"{file.url} was replaced or deleted after it was listed: restore it, or start the "
             "corpus over"
         ) from error

@@ -20,6 +20,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, BinaryIO, TextIO
 
+from common.errors import UserError
 from tasks.corpus import files, parquet
 from tasks.corpus.decompress import COMPRESSIONS
 from tasks.corpus.files import CorpusFile
@@ -106,7 +107,7 @@ class PartLayout:
         parquet files have all. How the file is cut does not change what its beginning is.
 
         Raises:
-          ValueError: a column is missing.
+          UserError: a column is missing.
         """
         if file.kind == "parquet":  # which has a schema
             return self._rows(file, part)
@@ -161,7 +162,7 @@ def _size(file: CorpusFile) -> int:
     """Return the size of a file that is read by byte ranges, which every such server reports."""
     size = files.size(file)
     if size is None:
-        raise ValueError(f"{file.url} is stored without its size, so copy it to a disk or bucket")
+        raise UserError(f"{file.url} is stored without its size, so copy it to a disk or bucket")
     return size
 
 
@@ -267,7 +268,7 @@ def _csv_rows(text: TextIO, file: CorpusFile) -> Iterator:
     """Yield the rows of a CSV or TSV file.
 
     Raises:
-      ValueError: a quoted field does not end, or another character than the delimiter follows its
+      UserError: a quoted field does not end, or another character than the delimiter follows its
         end; it would contain the rows up to the next quote.
     """
     rows = csv.DictReader(text, delimiter="\t" if file.kind == "tsv" else ",", strict=True)
@@ -279,7 +280,7 @@ def _csv_rows(text: TextIO, file: CorpusFile) -> Iterator:
             yield _check_row(row)
             line = rows.line_num + 1
     except csv.Error as error:
-        raise ValueError(
+        raise UserError(
             f"the row of {file.url} that begins at line {line} has a quote that does not end, or "
             f"text behind one that does ({error}): quote the entire field and double each quote "
             f'in it, "He said ""yes""", or write the file as JSONL'
@@ -303,7 +304,7 @@ def _parallel_lines(file: CorpusFile) -> Iterator:
         streams = [stack.enter_context(files.open_stream(side)) for side in file.sides]
         for lines in itertools.zip_longest(*streams):
             if None in lines:
-                raise ValueError(f"{file.url} have different numbers of lines")
+                raise UserError(f"{file.url} have different numbers of lines")
             rows = [_parse_line(line) for line in lines]
             texts = zip(PARALLEL_COLUMNS, rows, strict=True)
             yield NOT_UTF8 if NOT_UTF8 in rows else {k: row["text"] for k, row in texts}
@@ -317,8 +318,8 @@ def _paragraphs(lines: Iterator) -> Iterator[dict]:
             yield {"text": " ".join(group)}
 
 
-def _missing_column(column: str, names: Iterable[Any], file: CorpusFile) -> ValueError:
-    return ValueError(
+def _missing_column(column: str, names: Iterable[Any], file: CorpusFile) -> UserError:
+    return UserError(
         f"no column {column!r} in {file.url}: it has {', '.join(sorted(map(str, names)))}; set the "
         "task's column to one of them"
     )
@@ -335,7 +336,7 @@ def _check_columns(
     A column that the first batch lacks may be in what `beginning` returns.
 
     Raises:
-      ValueError: names the missing column and those that exist.
+      UserError: names the missing column and those that exist.
     """
     for i, batch in enumerate(batches):
         if i == 0 and _lacking(batch, required):

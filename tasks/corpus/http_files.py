@@ -6,7 +6,7 @@
 
 A file that is replaced on its server would otherwise be read half old and half new. So every answer
 is compared with the first: its length, and its ETag or else Last-Modified. What may pass (a lost
-connection, a wrong range) is a ConnectionError, a changed file a ValueError.
+connection, a wrong range) is a ConnectionError, a changed file a UserError.
 """
 
 import dataclasses
@@ -19,6 +19,8 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from typing import BinaryIO
+
+from common.errors import UserError
 
 TIMEOUT_S = 60.0
 
@@ -55,7 +57,7 @@ def read_range(url: str, start: int, stop: int, known: Facts) -> bytes:
     """Return bytes `start`..`stop`-1, or fewer where the connection is lost.
 
     Raises:
-      ValueError: the file is not the one that is known.
+      UserError: the file is not the one that is known.
       ConnectionError: the server answers with another range.
     """
     try:
@@ -81,7 +83,7 @@ def open_body(url: str, known: Facts) -> io.BufferedReader:
     """Open a file for reading from its beginning.
 
     Raises:
-      ValueError: the file is not the one that is known.
+      UserError: the file is not the one that is known.
     """
     response = _get(url)
     try:
@@ -167,8 +169,8 @@ def _assert_unchanged(url: str, response, known: Facts) -> None:
         raise _changed(url, "ETag or Last-Modified", known.version, version)
 
 
-def _changed(url: str, what: str, before: str, now: str) -> ValueError:
-    return ValueError(
+def _changed(url: str, what: str, before: str, now: str) -> UserError:
+    return UserError(
         f"{url} changed while it was read (its {what} was {before} and is {now}), so a part of the "
         "old and a part of the new file would be mixed: restore it, or start the corpus over"
     )

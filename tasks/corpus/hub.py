@@ -16,6 +16,7 @@ import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
+from common.errors import UserError
 from tasks.corpus import files, formats
 from tasks.corpus.files import CorpusFile
 
@@ -29,7 +30,7 @@ def find_splits(
     """Request a data set's files by split; None means its default and its main branch.
 
     Raises:
-      ValueError: it does not exist, is private or gated without a valid token, has no such
+      UserError: it does not exist, is private or gated without a valid token, has no such
         configuration, or is in another format and has no copy.
       ConnectionError: the hub cannot be reached; a retry may succeed.
     """
@@ -55,11 +56,11 @@ def find_splits(
         why = "of no format that is read here"
     why = f"corpus {corpus!r} is {why}"
     if revision:
-        raise ValueError(f"{why}, and the hub has no copy of revision {revision!r}: leave it out")
+        raise UserError(f"{why}, and the hub has no copy of revision {revision!r}: leave it out")
     try:
         return _copy_in_parquet(corpus, config, PARQUET, why)
     except FileNotFoundError as error:
-        raise ValueError(
+        raise UserError(
             f"{why}, and the hub has no copy of it in parquet: give its files by `files`"
         ) from error
 
@@ -74,9 +75,9 @@ def _copy_in_parquet(
     urls = {str(s): list(found) for s, found in builder.config.data_files.items()}
     folders = [url.split("/")[-3:-1] for found in urls.values() for url in found]
     if len(configs := {name for name, _ in folders}) > 1:
-        raise ValueError(f"{why}; of its copy set `config` to one of {sorted(configs)}")
+        raise UserError(f"{why}; of its copy set `config` to one of {sorted(configs)}")
     if any(split.startswith("partial-") for _, split in folders):
-        raise ValueError(
+        raise UserError(
             f"{why}, and the hub's copy holds only its beginning: give its files by `files`"
         )
     return {split: [CorpusFile(url, "parquet") for url in found] for split, found in urls.items()}
@@ -123,7 +124,7 @@ def _explain(error: Exception, corpus: str, config: str | None) -> Exception:
         names.add(type(cause).__name__)
         cause = cause.__cause__ or cause.__context__
     if "OfflineModeIsEnabled" in names or huggingface_hub.constants.is_offline_mode():
-        return ValueError(
+        return UserError(
             f"corpus {corpus!r} is on the hub, but HF_HUB_OFFLINE or HF_DATASETS_OFFLINE is set: "
             "unset it, or name local files"
         )
@@ -131,24 +132,24 @@ def _explain(error: Exception, corpus: str, config: str | None) -> Exception:
         return ConnectionError("the hub does not answer")
     if "GatedRepoError" in names or "is a gated dataset" in str(error):
         token = "" if huggingface_hub.get_token() else ", and set HF_TOKEN or run `hf auth login`"
-        return ValueError(
+        return UserError(
             f"corpus {corpus!r} is gated: accept its conditions at "
             f"https://huggingface.co/datasets/{corpus} with your account{token}"
         )
     if isinstance(error, datasets.exceptions.DatasetNotFoundError):
         if huggingface_hub.get_token() is None:
-            return ValueError(
+            return UserError(
                 f"corpus {corpus!r} is not on the hub or is private, and no token is set: check "
                 "the name, and set HF_TOKEN or run `hf auth login`"
             )
-        return ValueError(
+        return UserError(
             f"corpus {corpus!r} is not on the hub, or your token may not read it: check the name, "
             "and that the account of HF_TOKEN or `hf auth login` has access"
         )
     if isinstance(error, ValueError) and "BuilderConfig" in str(error):
         known = re.findall(r"'([^']+)'", str(error).partition("[")[2])
         close = difflib.get_close_matches(str(config), known, n=3) or known[:20]
-        return ValueError(
+        return UserError(
             f"corpus {corpus!r} has no configuration {config!r}; of its {len(known)} the nearest "
             f"are {', '.join(close)}"
         )

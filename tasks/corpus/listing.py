@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent import futures
 from typing import Any, cast
 
+from common.errors import UserError
 from tasks.corpus import files, hub
 from tasks.corpus.files import CorpusFile
 from tasks.corpus.formats import KINDS, PARALLEL, recognize
@@ -157,13 +158,13 @@ def join_parallel(*sides: CorpusFile) -> CorpusFile:
     """Return `join` of the sides.
 
     Raises:
-      ValueError: they are local and have different numbers of lines.
+      UserError: they are local and have different numbers of lines.
     """
     if not any(side.remote for side in sides):
         counts = [_count_lines(side) for side in sides]
         if len(set(counts)) > 1:
             found = " and ".join(f"{s.url} has {n}" for s, n in zip(sides, counts, strict=True))
-            raise ValueError(f"parallel files must have the same number of lines, but {found}")
+            raise UserError(f"parallel files must have the same number of lines, but {found}")
     return join(sides)
 
 
@@ -191,7 +192,7 @@ def match_files(
     addresses `without` are left out.
 
     Raises:
-      ValueError: a pattern matches nothing, or a file whose name has no known suffix, or is of
+      UserError: a pattern matches nothing, or a file whose name has no known suffix, or is of
         http, where files cannot be listed; a list of addresses is empty.
     """
     found: dict[str, CorpusFile] = {}
@@ -199,11 +200,11 @@ def match_files(
         known = {url: facts for url, facts in _expand(pattern).items() if url not in without}
         if not known:
             shown = repr(_unescaped(pattern))
-            raise ValueError(f"no file matches {shown}{_no_folder(pattern) or advice}")
+            raise UserError(f"no file matches {shown}{_no_folder(pattern) or advice}")
         for url, facts in known.items():
             file = recognize(url, kind)
             if file is None:
-                raise ValueError(
+                raise UserError(
                     f"{url!r} is of no known format: its name must end in one of "
                     f"{', '.join('.' + k for k in KINDS)}, plus .gz or .zst if compressed; of a "
                     f"list of addresses write {LIST + url!r}"
@@ -235,7 +236,7 @@ def _expand(pattern: str) -> dict[str, dict[str, Any]]:
         return {p: _fields(files.disk_facts(p)) for p in paths if os.path.isfile(p)}
     if pattern.startswith("http"):
         if "*" in (path := urllib.parse.urlsplit(pattern).path) or "[" in path:
-            raise ValueError(
+            raise UserError(
                 f"{pattern!r} is a pattern, and web servers do not list their files: name each "
                 f"address, or a list of them, one a line, as '{LIST}https://…/files.txt', or copy "
                 "the files to a folder or bucket"
@@ -267,11 +268,11 @@ def _expand_list(url: str) -> dict[str, dict[str, Any]]:
         if line and not line.startswith("#") and fits:
             address = _relative_to(url, line)
             if not (matches := _expand(address)):
-                raise ValueError(f"no file matches {address!r}, which the list {url} names")
+                raise UserError(f"no file matches {address!r}, which the list {url} names")
             found |= matches
     if not found:
         which = f" that matches {wanted!r}" if wanted else ": write one address a line into it"
-        raise ValueError(f"the list {url} names no file{which}")
+        raise UserError(f"the list {url} names no file{which}")
     return found
 
 

@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, BinaryIO
 
+from common.errors import UserError
 from tasks.corpus import files
 from tasks.corpus.files import CorpusFile
 
@@ -73,7 +74,7 @@ def _footer(file: CorpusFile):
 def _compressed_footer(file: CorpusFile) -> bytes:
     """Return the end of a remote file, from its footer on, compressed."""
     if (size := files.size(file)) is None:
-        raise ValueError(f"{file.url} is stored without its size, so copy it to a disk or bucket")
+        raise UserError(f"{file.url} is stored without its size, so copy it to a disk or bucket")
     start = max(size - _FOOTER_BYTES, 0)
     data = files.read_range(file, start, size)
     # The last eight bytes are the footer's length and a mark; without the mark pyarrow refuses it.
@@ -92,7 +93,7 @@ def forget_footers() -> None:
 
 @contextlib.contextmanager
 def _naming_damage(file: CorpusFile) -> Iterator[None]:
-    """Raise Arrow's complaint about a file as a ValueError that names the file."""
+    """Raise Arrow's complaint about a file as a UserError that names the file."""
     import pyarrow as pa
 
     try:

@@ -62,7 +62,7 @@ class CorpusSplit:
         """Yield the records of one part of `file` in batches.
 
         Raises:
-          ValueError: no record at the beginning of the file has a column of the text, or none at
+          UserError: no record at the beginning of the file has a column of the text, or none at
             the beginning of the first file a column of a filter.
         """
         required = self.column.fields if file == self.files[0] else self.column.text_fields

@@ -4,7 +4,7 @@
 
 Time-outs, resets, unknown hosts, truncated bodies and the statuses 408, 425, 429 and 5xx (but not
 501 and 505, "not supported") are transient. Every other error (missing, forbidden, malformed,
-offline by choice) is raised immediately, and so is a ValueError whatever has caused it, since a
+offline by choice) is raised immediately, and so is a UserError whatever has caused it, since a
 user must correct it. Pauses double from `first_s` to `longest_s`, with jitter so that many hosts
 do not return together. A server's Retry-After is obeyed.
 """

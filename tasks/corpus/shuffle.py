@@ -27,6 +27,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from common.errors import UserError
 from tasks.corpus.counts import EXTRA_COPIES, RecordCounter, code
 from tasks.corpus.documents import Screened
 from tasks.corpus.files import CorpusFile
@@ -105,7 +106,7 @@ class RecordStore:
         """Return the number of records; the first call reads all files.
 
         Raises:
-          ValueError: a column is missing, or the folder for temporary files is full.
+          UserError: a column is missing, or the folder for temporary files is full.
         """
         with self._lock:
             if self._texts is None:
@@ -137,7 +138,7 @@ class RecordStore:
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
-            raise ValueError(
+            raise UserError(
                 f"the folder for temporary files, {tempfile.gettempdir()}, cannot hold the texts "
                 f"of corpus {split.corpus} ({error.strerror}): set TMPDIR to a folder with more "
                 "space, or tasks.corpus.source.full_shuffle.gigabytes to 0 to stream the corpus"
@@ -266,7 +267,7 @@ class PermutedReader:
         return as_array(texts)
 
     def _end_epoch(self) -> None:
-        """Count the epoch; raise ValueError where a text would be looked for without end."""
+        """Count the epoch; raise UserError where a text would be looked for without end."""
         self._epochs_read += 1
         self._counter.end_epoch(self._split, self._shard, self._epochs_read)
         self._empty_epochs = 0 if self._texts_read else self._empty_epochs + 1
@@ -274,7 +275,7 @@ class PermutedReader:
         # One alone may be the end of an epoch at which the run resumed.
         if self._epochs is None and self._empty_epochs > 1:
             index, num_shards = self._shard
-            raise ValueError(
+            raise UserError(
                 f"shard {index} of {num_shards} of split {self._split!r} has no text: the corpus "
                 "is too small for so many shards, or its documents are skipped; set "
                 "DatasetConfig.mixture_or_task_name to a larger one, or a smaller BATCH_SIZE"

@@ -62,10 +62,10 @@ def full_shuffle(gigabytes: float = 2.0) -> float:
     temporary files. 0 streams every split. A run that resumes keeps its order.
 
     Raises:
-      ValueError: it is negative.
+      UserError: it is negative.
     """
     if not gigabytes >= 0:
-        raise ValueError(
+        raise UserError(
             f"tasks.corpus.source.full_shuffle.gigabytes is {gigabytes}, but must be 0, to stream "
             "every corpus, or above"
         )
@@ -110,9 +110,9 @@ class CorpusSource(seqio.DataSource):
         retry_policy: RetryPolicy | None = None,
     ):
         if (corpus is None) == (files is None):
-            raise ValueError("a corpus source needs either `corpus` or `files`, and not both")
+            raise UserError("a corpus source needs either `corpus` or `files`, and not both")
         if documents not in ("lines", "paragraphs"):
-            raise ValueError(f"documents is {documents!r}, but must be 'lines' or 'paragraphs'")
+            raise UserError(f"documents is {documents!r}, but must be 'lines' or 'paragraphs'")
         if files is not None:
             splits = tuple(files)
         self._split_names = dict(splits) if isinstance(splits, Mapping) else {s: s for s in splits}
@@ -174,7 +174,7 @@ class CorpusSource(seqio.DataSource):
         """Return the split's files, sorted.
 
         Raises:
-          ValueError: the split does not exist, no file matches, or the corpus cannot be read; one
+          UserError: the split does not exist, no file matches, or the corpus cannot be read; one
             sentence.
         """
         return list(self._listing(split, retry_policy).files)
@@ -231,8 +231,8 @@ class CorpusSource(seqio.DataSource):
         patterns = (self._patterns or {})[split]
         return [patterns] if isinstance(patterns, str) else patterns
 
-    def _no_split(self, split: str, known) -> ValueError:
-        return ValueError(
+    def _no_split(self, split: str, known) -> UserError:
+        return UserError(
             f"corpus {self.name!r} has no split {split!r}, only {', '.join(sorted(known))}: set "
             "the task's `splits`, which may map one name to another"
             + (f", or {self._hold_out(split)}" if split != "train" else "")
@@ -289,10 +289,10 @@ class CorpusSource(seqio.DataSource):
         """Return what a shuffled epoch permutes, RECORDS or PARTS.
 
         Raises:
-          ValueError: the split is a slice, whose shuffled documents would be part of the position.
+          UserError: the split is a slice, whose shuffled documents would be part of the position.
         """
         if part := slices.parse(split):
-            raise ValueError(
+            raise UserError(
                 f"split {split!r} of corpus {self.name!r} is a slice, which is evaluated and "
                 f"decoded but never trained on: train on {part.split!r}, or on files of its own"
             )
@@ -397,7 +397,7 @@ class CorpusSource(seqio.DataSource):
     def _count(self, part: SplitPart) -> int:
         """Return the number of a split's documents, which are read once for it."""
         if not self._is_permuted(part.split):
-            raise ValueError(
+            raise UserError(
                 f"split {part.split!r} of corpus {self.name!r} is a stream of unknown length, so "
                 f"{part.split}[{part.begin}:{part.end}] cannot be counted from its end or in "
                 f"percent: give numbers from its beginning, such as {part.split}[:500]"
@@ -423,12 +423,12 @@ class CorpusSource(seqio.DataSource):
         """Return the first `n` texts of a split, reading little: the check before a run.
 
         Raises:
-          ValueError: one sentence: the split, column, file or token is missing, the corpus is
+          UserError: one sentence: the split, column, file or token is missing, the corpus is
             unreachable, or has no usable text at its beginning.
         """
         found = self._beginning(split, n, limit_s, most_files=1)
         if not found.texts:
-            raise ValueError(
+            raise UserError(
                 f"{self._listing(split).files[0].url} has no usable text in column "
                 f"{self.column.name!r}: of {counted(found.counter.counts()['read'], 'record')} "
                 f"read, skipped {found.counter.skipped()}{self._remedy(found)}"
@@ -436,10 +436,10 @@ class CorpusSource(seqio.DataSource):
         return [text.decode() for text in found.texts[:n]]
 
     def check_shards(self, split: str, num_shards: int, limit_s: float = 30.0) -> None:
-        """Raise ValueError if a split has fewer usable texts than shards, which need one each."""
+        """Raise UserError if a split has fewer usable texts than shards, which need one each."""
         found = len(self._beginning(split, num_shards, limit_s).texts)
         if found < num_shards:
-            raise ValueError(
+            raise UserError(
                 f"split {split!r} of corpus {self.name!r} has {counted(found, 'usable text')}, but "
                 f"its {num_shards} shards need one each: add texts, or set BATCH_SIZE to an odd "
                 "number, which makes one shard a process"

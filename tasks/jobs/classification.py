@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 import seqio
 
 import gin
+from common.errors import UserError
 from tasks import pairs, vocabularies
 from tasks.corpus.documents import Columns
 from tasks.rows import Rows
@@ -45,10 +46,10 @@ def add(
     """Register a task whose target is one of `classes`; settings are those of `tasks.pairs.add`.
 
     Rows with other targets are skipped and counted. A run checks that each class is one token, see
-    `class_ids`; ValueError is raised here if the name of a label is not one of the classes.
+    `class_ids`; UserError is raised here if the name of a label is not one of the classes.
     """
     if not isinstance(columns := source.column, Columns):
-        raise ValueError(f"task {name} classifies rows: give its source `columns`")
+        raise UserError(f"task {name} classifies rows: give its source `columns`")
     source = copy.copy(source)  # other tasks may use it unchanged
     source.column = columns.only("targets", classes)
     source.reset_counter()
@@ -77,7 +78,7 @@ def ids_of(task: str) -> Callable[[], tuple[int, ...]]:
 
     def ids():
         if task not in _classes:
-            raise ValueError(
+            raise UserError(
                 f"tasks.jobs.classification.ids_of.task is {task!r}, which is not a classification "
                 "task: set it to the name given to tasks.jobs.classification.add"
             )
@@ -88,20 +89,20 @@ def ids_of(task: str) -> Callable[[], tuple[int, ...]]:
 
 
 def class_ids(vocabulary: seqio.Vocabulary, classes: Sequence[str]) -> tuple[int, ...]:
-    """Return the ids of classes, or raise ValueError, with a better name, for several tokens."""
+    """Return the ids of classes, or raise UserError, with a better name, for several tokens."""
     if isinstance(classes, str) or len(classes) < 2:
-        raise ValueError(f"classes are {classes!r}, but must be two names or more")
+        raise UserError(f"classes are {classes!r}, but must be two names or more")
     ids = [vocabulary.encode(name) for name in classes]
     taken = {name for name, found in zip(classes, ids, strict=True) if len(found) == 1}
     for name, found in zip(classes, ids, strict=True):
         if len(found) != 1 or found[0] == vocabulary.unk_id:
-            raise ValueError(
+            raise UserError(
                 f"class {name!r} is {len(found)} tokens of the task's vocabulary, but must be one "
                 f"of its pieces: call it {_one_token(name, vocabulary, taken)}, for example, in "
                 "the task's classes and labels"
             )
     if len({found[0] for found in ids}) < len(ids):
-        raise ValueError(f"classes {list(classes)} must be distinct, but two are the same token")
+        raise UserError(f"classes {list(classes)} must be distinct, but two are the same token")
     return tuple(found[0] for found in ids)
 
 

@@ -29,6 +29,7 @@ from typing import Any
 import seqio
 
 import gin
+from common.errors import UserError
 from tasks import corpora
 from tasks.jobs import classification, text_metrics, text_to_text
 from tasks.languages import table
@@ -139,7 +140,7 @@ def config(job: str, language: str) -> str:
     """Return what the job's data set calls a language, given by a code, a tag or its English name.
 
     Raises:
-      ValueError: there is no such job or language, or the data set lacks the language.
+      UserError: there is no such job or language, or the data set lacks the language.
     """
     chosen, known = _job(job), configs(_job(job).set)
     names = {name.casefold(): name for name in known}
@@ -153,7 +154,7 @@ def config(job: str, language: str) -> str:
     for code in (found.code, found.tag, found.code.partition("_")[0]):
         if code.casefold() in names:
             return names[code.casefold()]
-    raise ValueError(
+    raise UserError(
         f"{chosen.title}, the data of the job {job!r}, has no {found.name} ({found.code}): "
         f"{_offer(found.code, known)}"
     )
@@ -171,7 +172,7 @@ def _offer(code: str, known: Mapping[str, Any]) -> str:
 
 def _job(name: str) -> Job:
     if name not in JOBS:
-        raise ValueError(f"there is no job {name!r}: name one of {', '.join(JOBS)}")
+        raise UserError(f"there is no job {name!r}: name one of {', '.join(JOBS)}")
     return JOBS[name]
 
 
@@ -179,7 +180,7 @@ def source(job: str, language: str) -> Rows:
     """Return the rows {"inputs", "targets"} of a job in a language; nothing is read yet.
 
     Raises:
-      ValueError: see `config`.
+      UserError: see `config`.
     """
     found = config(job, language)
     if job == "translation":
@@ -206,11 +207,11 @@ def translation_files(
       flores: the unpacked folder of FLORES-200, with dev/ron_Latn.dev and devtest/ron_Latn.devtest.
 
     Raises:
-      ValueError: FLORES-200 lacks the language, or both are the same.
+      UserError: FLORES-200 lacks the language, or both are the same.
     """
     target = config("translation", into)
     if target == code:
-        raise ValueError(
+        raise UserError(
             f"tasks.jobs.downstream.translation_files.into is {into!r}, the language to "
             "translate from: set it to another"
         )
@@ -228,7 +229,7 @@ def add(
     """Register the task of a job in a language, under the job's name if `name` is None.
 
     Raises:
-      ValueError: see `config`.
+      UserError: see `config`.
     """
     chosen, rows = _job(job), source(job, language)
     return text_to_text.add(

@@ -31,6 +31,7 @@ from typing import Any
 
 import seqio
 
+from common.errors import UserError
 from tasks.text import sentence_split
 from tasks.text.normalize import is_letter
 
@@ -43,17 +44,17 @@ def functions(metrics: Sequence[str | Metric]) -> list[Metric]:
     """Return the metric functions of names of `METRICS`; functions stay what they are.
 
     Raises:
-      ValueError: a name is unknown, a function does not take `targets` and `predictions`, or two
+      UserError: a name is unknown, a function does not take `targets` and `predictions`, or two
         metrics return a value of the same name.
     """
     if isinstance(metrics, str) or not metrics:
-        raise ValueError(
+        raise UserError(
             f"metrics is {metrics!r}, but must be a list of names, such as ('chrf', 'exact_match')"
         )
     found = [_function(metric) for metric in metrics]
     names = collections.Counter(name for function in found for name in _names(function))
     if twice := sorted(name for name, count in names.items() if count > 1):
-        raise ValueError(f"two of the metrics return {twice[0]!r}: leave one of them out")
+        raise UserError(f"two of the metrics return {twice[0]!r}: leave one of them out")
     return found
 
 
@@ -62,7 +63,7 @@ def _function(metric: str | Metric) -> Metric:
         parameters = inspect.signature(metric).parameters.values()
         taken = [p.name for p in parameters if p.default is p.empty]
         if taken != ["targets", "predictions"]:
-            raise ValueError(
+            raise UserError(
                 f"the metric {getattr(metric, '__name__', metric)} takes {', '.join(taken)}, but a "
                 "metric of text takes `targets` and `predictions`, and seqio knows it by these "
                 "names: rename its arguments, or add the task by tasks.pairs.add"
@@ -71,7 +72,7 @@ def _function(metric: str | Metric) -> Metric:
     if metric not in METRICS:
         close = difflib.get_close_matches(str(metric), METRICS, n=1)
         nearest = f", the nearest is {close[0]!r}" if close else ""
-        raise ValueError(
+        raise UserError(
             f"metric {metric!r} is unknown{nearest}: name one of {', '.join(METRICS)}, or give a "
             "function of targets and predictions"
         )
@@ -96,7 +97,7 @@ def sacrebleu(
       tokenize: sacrebleu's tokenizer, such as 13a, zh or char; `bleu_of` sets another for a task.
 
     Raises:
-      ValueError: sacrebleu has no such tokenizer, or its packages are not installed.
+      UserError: sacrebleu has no such tokenizer, or its packages are not installed.
     """
     from sacrebleu.metrics import BLEU
 
@@ -104,7 +105,7 @@ def sacrebleu(
         metric = BLEU(tokenize=tokenize, force=True)
     except (KeyError, RuntimeError, ImportError) as error:
         reason = " ".join(str(error).split())
-        raise ValueError(
+        raise UserError(
             f"sacrebleu cannot tokenize by {tokenize!r} ({reason}): {sorted(BLEU.TOKENIZERS)} are "
             "its tokenizers; 13a, char, intl, none and zh need no other package"
         ) from error
@@ -112,7 +113,7 @@ def sacrebleu(
 
 
 def bleu_of(tokenize: str) -> Metric:
-    """Return `sacrebleu` with another tokenizer; raise ValueError if there is no such."""
+    """Return `sacrebleu` with another tokenizer; raise UserError if there is no such."""
 
     def bleu(targets, predictions):
         return sacrebleu(targets, predictions, tokenize)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import seqio
 
+from common.errors import UserError
 from tasks import corpora, pairs
 from tasks.corpus.source import CorpusSource
 from tasks.jobs import text_metrics
@@ -32,10 +33,10 @@ def add(
     """Register a task whose source gives {"inputs", "targets"}.
 
     `metrics` are names of `tasks.jobs.text_metrics` or seqio metric functions; the other arguments
-    are those of `tasks.pairs.add`. Raise ValueError for a metric that is unknown or does not fit.
+    are those of `tasks.pairs.add`. Raise UserError for a metric that is unknown or does not fit.
     """
     try:
         metric_fns = text_metrics.functions(metrics)
     except ValueError as error:
-        raise ValueError(f"task {name}: {error}") from error
+        raise UserError(f"task {name}: {error}") from error
     return pairs.add(name, source, vocabulary, prefix, metric_fns, **settings)

@@ -21,6 +21,7 @@ run. Held-out documents are never trained on; to read them, all documents before
 
 from collections.abc import Mapping
 
+from common.errors import UserError
 from tasks.corpus.documents import Column
 from tasks.corpus.source import CorpusSource
 from tasks.languages import table
@@ -51,7 +52,7 @@ def fineweb2(
       least_score: leave out documents whose language was recognized with less confidence, of 1.
 
     Raises:
-      ValueError: there is no such language.
+      UserError: there is no such language.
     """
     found = table.find(language)
     copies = dict(CLUSTER_COPIES) if by_cluster else {}
@@ -82,7 +83,7 @@ def hplt3(
       copies: how often an epoch has a document, by the quality from which on: {5: 1, 8: 2, 10: 3}.
 
     Raises:
-      ValueError: there is no such quality, or a number of copies is no integer above 0.
+      UserError: there is no such quality, or a number of copies is no integer above 0.
     """
     lowest, highest = HPLT3_QUALITY
     steps = dict(sorted((copies or {}).items()))
@@ -90,7 +91,7 @@ def hplt3(
     least_quality = min(steps, default=lowest) if least_quality is None else least_quality
     for name, quality in (*named, ("least_quality", least_quality)):
         if not lowest <= quality <= highest:
-            raise ValueError(f"{name} is {quality}, but must be {lowest} to {highest}")
+            raise UserError(f"{name} is {quality}, but must be {lowest} to {highest}")
     qualities = range(least_quality, highest + 1)
     wanted = "|".join(f"{quality}_*" for quality in qualities)
     repeated = {
@@ -112,7 +113,7 @@ def culturax(language: str) -> CorpusSource:
     """Return CulturaX's documents of a language; its conditions must be accepted on the hub.
 
     Raises:
-      ValueError: there is no such language, or it has no code of two letters.
+      UserError: there is no such language, or it has no code of two letters.
     """
     return Rows("uonlp/CulturaX", _config(language, CULTURAX_CODES), held_out=HELD_OUT)
 
@@ -121,7 +122,7 @@ def mc4(language: str) -> CorpusSource:
     """Return mC4's documents of a language.
 
     Raises:
-      ValueError: there is no such language, or it has no code of two letters.
+      UserError: there is no such language, or it has no code of two letters.
     """
     return CorpusSource("allenai/c4", _config(language, MC4_CODES))
 
@@ -135,5 +136,5 @@ def _config(language: str, codes: Mapping[str, str]) -> str:
     code = table.code_of(language, codes)
     if len(code) > 2 and code not in codes.values():
         name = table.find(language).name
-        raise ValueError(f"{name} has no code of two letters, by which this corpus names it")
+        raise UserError(f"{name} has no code of two letters, by which this corpus names it")
     return code

@@ -15,6 +15,8 @@ import functools
 import pathlib
 from collections.abc import Mapping
 
+from common.errors import UserError
+
 FINEWEB2 = "HuggingFaceFW/fineweb-2"
 FINEWEB2_SPLITS = {"train": "train", "validation": "test"}
 ENGLISH = ("english", "en", "eng", "eng_latn")  # which FineWeb-2 and so this table lack
@@ -58,7 +60,7 @@ def find(text: str) -> Language:
     Of several the largest in FineWeb-2: "greek" is Modern Greek, "chinese" Mandarin Chinese.
 
     Raises:
-      ValueError: there is none; names the nearest.
+      UserError: there is none; names the nearest.
     """
     wanted = text.strip().casefold()
     names = lambda one: (one.code, one.code.partition("_")[0], one.tag, one.name)
@@ -66,14 +68,14 @@ def find(text: str) -> Language:
     if found:
         return max(found, key=lambda one: one.text_bytes)
     if wanted in ENGLISH:
-        raise ValueError(
+        raise UserError(
             "FineWeb-2 has every language but English, which is FineWeb: "
             'CorpusSource("HuggingFaceFW/fineweb", "sample-350BT")'
         )
     if found := [one for one in languages() if wanted in one.name.casefold().split()]:
         return max(found, key=lambda one: one.text_bytes)
     nearest = ", ".join(f"{one.code} ({one.name})" for one in _nearest(wanted))
-    raise ValueError(
+    raise UserError(
         f"no language is called {text!r}: name it by a code such as ces_Latn or cs, or in English"
         + (f"; the nearest are {nearest}" if nearest else "")
     )
@@ -85,7 +87,7 @@ def code_of(text: str, others: Mapping[str, str]) -> str:
     `others` has the codes of the corpus that differ, by these; `text` may be one of them.
 
     Raises:
-      ValueError: as `find`.
+      UserError: as `find`.
     """
     if (wanted := text.strip().casefold()) in others.values():
         return wanted

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import seqio
 
+from common.errors import UserError
 from tasks import vocabularies
 from tasks.cache import cached
 from tasks.corpus.counts import CHANGES, EXTRA_COPIES, NOTES, SKIPS
@@ -81,7 +82,7 @@ def look(
     512 inputs and the targets that the objective makes of them.
 
     Raises:
-      ValueError: the corpus or the vocabulary cannot be read, or the lengths do not fit; one
+      UserError: the corpus or the vocabulary cannot be read, or the lengths do not fit; one
         sentence.
     """
     task, fixed = sampling.made_from(task)
@@ -98,7 +99,7 @@ def look(
     else:
         rows = sampling.first_documents(source, split, documents)
     if not rows or not rows[0]:
-        raise ValueError(f"split {split!r} of task {task.name} gives no documents of text")
+        raise UserError(f"split {split!r} of task {task.name} gives no documents of text")
     read = counts() - before
     made = sampling.examples(task, rows, split, lengths)
     changed = counts() - before

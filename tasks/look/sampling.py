@@ -14,6 +14,7 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
+from common.errors import UserError
 from tasks.cache import cached
 from tasks.corpus.source import PARTS, CorpusSource
 from tasks.objectives import registry
@@ -35,7 +36,7 @@ def documents(
     are read in their own order. Features that are no text are left out.
 
     Raises:
-      ValueError: the corpus cannot be read; one sentence.
+      UserError: the corpus cannot be read; one sentence.
     """
     if shuffle and isinstance(source, CorpusSource):
         count = min(len(source.list_files(split)), _AT_ONCE)
@@ -48,14 +49,14 @@ def documents(
             yield from (_texts_of(row) for row in rows if row is not None)
     except tf.errors.OpError as error:  # an error of a reader, within tf.data's own
         reason = str(error).partition("Error: ")[2] or str(error)
-        raise ValueError(f"the corpus cannot be read: {reason.splitlines()[0]}") from error
+        raise UserError(f"the corpus cannot be read: {reason.splitlines()[0]}") from error
 
 
 def first_documents(source: Any, split: str, n: int) -> list[dict[str, str]]:
     """Return the first `n` usable documents of a split, of which a `CorpusSource` reads little.
 
     Raises:
-      ValueError: the corpus cannot be read; one sentence.
+      UserError: the corpus cannot be read; one sentence.
     """
     if hasattr(source, "peek_features"):  # of several columns
         columns = source.peek_features(split, n)
@@ -102,7 +103,7 @@ def examples(
     Features that are no ids, such as an encoder's weights and labels, are left out.
 
     Raises:
-      ValueError: `lengths` do not fit the task, or its vocabulary does not exist.
+      UserError: `lengths` do not fit the task, or its vocabulary does not exist.
     """
     rows = list(texts)
     features = {name: [row[name] for row in rows] for name in rows[0]}

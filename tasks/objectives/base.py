@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import seqio
 import tensorflow as tf
 
+from common.errors import UserError
 from tasks import vocabularies
 from tasks.text import tokenize
 from tasks.text.token_chunks import CHUNKS_A_CALL, split_tokens, unbatch
@@ -39,13 +40,13 @@ class Objective:
     """Turns documents into examples; subclasses define `lengths` and `corruption`."""
 
     def lengths(self, inputs_length: int, vocabulary: seqio.Vocabulary | None = None) -> Lengths:
-        """Return the longest text for these inputs and its targets' length, or raise ValueError."""
+        """Return the longest text for these inputs and its targets' length, or raise UserError."""
         raise NotImplementedError
 
     def corruption(
         self, sequence_length: Mapping[str, int], vocabulary: seqio.Vocabulary, task: str
     ) -> tuple[int, Corrupt]:
-        """Return how many tokens a call corrupts, and the function for it, or raise ValueError."""
+        """Return how many tokens a call corrupts, and the function for it, or raise UserError."""
         raise NotImplementedError
 
     def vocabulary(self, vocabulary: str | Callable[[], str]) -> seqio.Vocabulary:
@@ -70,7 +71,7 @@ class Objective:
         output_features: Mapping[str, seqio.Feature],
         task: str = "(unnamed)",
     ) -> tf.data.Dataset:
-        """Turn what `tokenize` returns into `features`; raise ValueError for unfit lengths.
+        """Turn what `tokenize` returns into `features`; raise UserError for unfit lengths.
 
         A seqio preprocessor; `task` is named in errors. The ids of T5's objectives are those before
         EOS. At the end of the dataset a single token, which cannot be split, is dropped.
@@ -143,10 +144,10 @@ def by_chunks(length: int, corrupt_chunks: Corrupt) -> tuple[int, Corrupt]:
 def check_targets(
     sequence_length: Mapping[str, int], needed: Lengths, objective: str, task: str
 ) -> str:
-    """Return the beginning of an error message, or raise ValueError with the length to set."""
+    """Return the beginning of an error message, or raise UserError with the length to set."""
     setting = f"task {task}: inputs {sequence_length['inputs']} with {objective} give"
     if sequence_length["targets"] < needed.targets:
-        raise ValueError(
+        raise UserError(
             f"{setting} {needed.targets} target tokens, but TASK_FEATURE_LENGTHS['targets'] is "
             f"{sequence_length['targets']}: set it to {needed.targets}"
         )

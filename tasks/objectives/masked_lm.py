@@ -28,6 +28,7 @@ import seqio
 import tensorflow as tf
 
 import gin
+from common.errors import UserError
 from tasks import purpose, vocabularies
 from tasks.corpus import tf_callbacks
 from tasks.objectives import sequences
@@ -71,13 +72,13 @@ class DensitySchedule:
 
     def __post_init__(self):
         if not 0 < self.final < 1:
-            raise ValueError(f"final density is {self.final}, but must be between 0 and 1")
+            raise UserError(f"final density is {self.final}, but must be between 0 and 1")
 
     def total(self, task: str) -> int:
-        """Return the tokens of text of the run, or raise ValueError if they are not set."""
+        """Return the tokens of text of the run, or raise UserError if they are not set."""
         total = scheduled_tokens() if self.tokens is None else self.tokens
         if total < 1:
-            raise ValueError(
+            raise UserError(
                 f"task {task}: the masking density is to change over {total} tokens: set "
                 "tasks.objectives.masked_lm.scheduled_tokens.tokens to the tokens of the run, "
                 "TRAIN_STEPS x BATCH_SIZE x TASK_FEATURE_LENGTHS['inputs']"
@@ -98,7 +99,7 @@ class MaskedLM(Objective):
       schedule: how the density changes, None for a constant one.
 
     Raises:
-      ValueError: a setting is unknown, or has no meaning.
+      UserError: a setting is unknown, or has no meaning.
     """
 
     masking: Masking = BERT_MASKING
@@ -109,13 +110,13 @@ class MaskedLM(Objective):
 
     def __post_init__(self):
         if not 0 <= self.short <= 1:
-            raise ValueError(f"short is {self.short}, but must be a share from 0 to 1")
+            raise UserError(f"short is {self.short}, but must be a share from 0 to 1")
         if self.sentences not in SENTENCES:
-            raise ValueError(
+            raise UserError(
                 f"sentences is {self.sentences!r}, but must be one of {', '.join(SENTENCES)}"
             )
         if self.pairs and self.sentences == "none":
-            raise ValueError("pairs are made of sentences: set sentences to 'split' or 'lines'")
+            raise UserError("pairs are made of sentences: set sentences to 'split' or 'lines'")
 
     def vocabulary(self, vocabulary: str | Callable[[], str]) -> seqio.Vocabulary:
         """Return the vocabulary of a tokenizer's folder or file."""
@@ -133,7 +134,7 @@ class MaskedLM(Objective):
         del vocabulary
         special, least = (3, 2) if self.pairs else (2, 1)
         if inputs_length < special + least:
-            raise ValueError(
+            raise UserError(
                 f"inputs of {inputs_length} tokens cannot hold text and {special} special tokens: "
                 f"set TASK_FEATURE_LENGTHS['inputs'] to at least {special + least}"
             )
@@ -145,7 +146,7 @@ class MaskedLM(Objective):
         """Turn documents {"text"} into {"targets": int32 [n], "sentences": int32 [k]}.
 
         `targets` are the ids of all sentences, without special tokens, and `sentences` how many ids
-        each has. Other features are dropped. Raise ValueError if the vocabulary has no mask token.
+        each has. Other features are dropped. Raise UserError if the vocabulary has no mask token.
         """
         vocabulary = vocabularies.masking(output_features["targets"].vocabulary)
         split = SENTENCES[self.sentences]
@@ -256,10 +257,10 @@ class MaskedLM(Objective):
 
 
 def _check_lengths(objective: MaskedLM, sequence_length: Mapping[str, int], task: str) -> int:
-    """Return how many tokens of text an example holds, or raise ValueError."""
+    """Return how many tokens of text an example holds, or raise UserError."""
     inputs, targets = sequence_length["inputs"], sequence_length.get("targets")
     if inputs != targets:
-        raise ValueError(
+        raise UserError(
             f"task {task}: TASK_FEATURE_LENGTHS is {dict(sequence_length)}, but with masked_lm the "
             f"targets are the inputs without masks: set both to {inputs}"
         )

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from common.errors import UserError
 from tasks.tokenizer_vocabulary import TokenizerVocabulary
 
 # A longer "word" is text without blanks, and counts as several.
@@ -56,7 +57,7 @@ class Masking:
       random: the share of them that become any other piece; the rest stays as it is.
 
     Raises:
-      ValueError: a share or number has no meaning.
+      UserError: a share or number has no meaning.
     """
 
     density: float = 0.15
@@ -67,12 +68,12 @@ class Masking:
 
     def __post_init__(self):
         if not 0 < self.density < 1:
-            raise ValueError(f"masking density is {self.density}, but must be between 0 and 1")
+            raise UserError(f"masking density is {self.density}, but must be between 0 and 1")
         if self.max_predictions is not None and self.max_predictions < 1:
-            raise ValueError(f"max_predictions is {self.max_predictions}, but must be at least 1")
+            raise UserError(f"max_predictions is {self.max_predictions}, but must be at least 1")
         shares = (self.masked, self.random)
         if min(shares) < 0 or sum(shares) > 1 + 1e-9:
-            raise ValueError(
+            raise UserError(
                 f"{self.masked} of the tokens become masks and {self.random} random pieces, but "
                 "both must be shares from 0 up of at most 1 together"
             )

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 import seqio
 import tensorflow as tf
 
+from common.errors import UserError
 from tasks.objectives.base import Corrupt, Lengths, Objective, by_chunks
 
 
@@ -36,7 +37,7 @@ class PrefixLM(Objective):
         del vocabulary
         length = min(sequence_length["inputs"], sequence_length["targets"])
         if length < 2:
-            raise ValueError(
+            raise UserError(
                 f"task {task}: TASK_FEATURE_LENGTHS is {dict(sequence_length)}, but inputs and "
                 "targets must hold a token and EOS each: set both to at least 2"
             )

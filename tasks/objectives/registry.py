@@ -21,6 +21,7 @@ import functools
 
 import seqio
 
+from common.errors import UserError
 from tasks.objectives import masked_lm, prefix_lm, single_tokens, span_corruption, ul2, whole_words
 from tasks.objectives.base import Objective
 
@@ -38,11 +39,11 @@ OBJECTIVES: dict[str, Objective] = {
 
 
 def get_objective(objective: str | Objective) -> Objective:
-    """Return the objective of that name, or the one given; raise ValueError for an unknown name."""
+    """Return the objective of that name, or the one given; raise UserError for an unknown name."""
     if not isinstance(objective, str):
         return objective
     if objective not in OBJECTIVES:
-        raise ValueError(
+        raise UserError(
             f"objective is {objective!r}, but must be one of {', '.join(OBJECTIVES)}, or an object "
             "such as tasks.objectives.span_corruption.SpanNoise(0.5, 8)"
         )

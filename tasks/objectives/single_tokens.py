@@ -23,6 +23,7 @@ from collections.abc import Mapping
 import seqio
 import tensorflow as tf
 
+from common.errors import UserError
 from tasks import vocabularies
 from tasks.objectives.base import Corrupt, Lengths, Objective, by_chunks, check_targets
 from tasks.objectives.span_corruption import corrupt
@@ -37,9 +38,9 @@ class SingleTokens(Objective):
 
     def __post_init__(self):
         if not 0 < self.density < 1:
-            raise ValueError(f"noise density is {self.density}, but must be between 0 and 1")
+            raise UserError(f"noise density is {self.density}, but must be between 0 and 1")
         if self.max_predictions < 1:
-            raise ValueError(f"max_predictions is {self.max_predictions}, but must be at least 1")
+            raise UserError(f"max_predictions is {self.max_predictions}, but must be at least 1")
 
     def count(self, length: int | tf.Tensor):
         """Return how many of `length` >= 2 tokens are hidden, halves to even."""
@@ -52,7 +53,7 @@ class SingleTokens(Objective):
         """Return the chunk whose inputs always fit, and the longest targets it can have."""
         del vocabulary
         if inputs_length < 3:
-            raise ValueError(f"inputs of {inputs_length} tokens cannot hold text, sentinel and EOS")
+            raise UserError(f"inputs of {inputs_length} tokens cannot hold text, sentinel and EOS")
         tokens = inputs_length - 1  # if no hidden tokens meet, the inputs are as long as the chunk
         hidden = self.count(tokens)
         return Lengths(tokens, hidden + min(hidden, tokens - hidden + 1) + 1)
@@ -66,7 +67,7 @@ class SingleTokens(Objective):
         noise = f"i.i.d. noise of density {self.density:g}"
         setting = check_targets(sequence_length, found, noise, task)
         if (hidden := self.count(found.tokens)) > len(sentinels):
-            raise ValueError(
+            raise UserError(
                 f"{setting} up to {hidden} hidden tokens, but the vocabulary has {len(sentinels)} "
                 f"sentinels: set max_predictions to {len(sentinels)}"
             )

@@ -30,6 +30,7 @@ from typing import Any
 import seqio
 import tensorflow as tf
 
+from common.errors import UserError
 from tasks import vocabularies
 from tasks.objectives.base import Corrupt, Lengths, Objective, by_chunks, check_targets
 
@@ -45,9 +46,9 @@ class SpanNoise(Objective):
 
     def __post_init__(self):
         if not 0 < self.density < 1:
-            raise ValueError(f"noise density is {self.density}, but must be between 0 and 1")
+            raise UserError(f"noise density is {self.density}, but must be between 0 and 1")
         if not self.mean_span >= 1:
-            raise ValueError(f"mean noise span is {self.mean_span} tokens, but must be at least 1")
+            raise UserError(f"mean noise span is {self.mean_span} tokens, but must be at least 1")
 
     def counts(self, length: int) -> tuple[int, int]:
         """Return (noise tokens, spans) of a chunk of `length` >= 2 tokens, halves to even."""
@@ -70,7 +71,7 @@ class SpanNoise(Objective):
         """
         del vocabulary
         if inputs_length < 3:
-            raise ValueError(f"inputs of {inputs_length} tokens cannot hold text, sentinel and EOS")
+            raise UserError(f"inputs of {inputs_length} tokens cannot hold text, sentinel and EOS")
         length = inputs_length
         while length > 2 and self.corrupted(length)[0] > inputs_length:
             length -= 1
@@ -82,12 +83,12 @@ class SpanNoise(Objective):
         return Lengths(length, targets)
 
     def check(self, sequence_length: Mapping[str, int], n_sentinels: int, task: str) -> Lengths:
-        """Return `lengths`, or raise ValueError for short targets or more spans than sentinels."""
+        """Return `lengths`, or raise UserError for short targets or more spans than sentinels."""
         found = self.lengths(sequence_length["inputs"])
         noise = f"noise density {self.density:g} and mean span {self.mean_span:g}"
         setting = check_targets(sequence_length, found, noise, task)
         if (spans := self.counts(found.tokens)[1]) > n_sentinels:
-            raise ValueError(
+            raise UserError(
                 f"{setting} {spans} spans, but the vocabulary has {n_sentinels} sentinels: shorten "
                 "TASK_FEATURE_LENGTHS['inputs'] or lengthen the spans"
             )

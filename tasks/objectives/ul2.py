@@ -34,6 +34,7 @@ from typing import NamedTuple
 import seqio
 import tensorflow as tf
 
+from common.errors import UserError
 from tasks import vocabularies
 from tasks.objectives.base import Corrupt, Lengths, Objective, check_targets
 from tasks.objectives.span_corruption import (
@@ -68,12 +69,12 @@ class DenoiserMixture(Objective):
     def lengths(self, inputs_length: int, vocabulary: seqio.Vocabulary | None = None) -> Lengths:
         """Return the longest chunk and the longest targets of all denoisers."""
         if vocabulary is None:
-            raise ValueError("the lengths of denoisers with prefixes depend on the vocabulary")
+            raise UserError("the lengths of denoisers with prefixes depend on the vocabulary")
         each = self.lengths_of_each(inputs_length, vocabulary)
         return Lengths(max(e.tokens for e in each), max(e.targets for e in each))
 
     def lengths_of_each(self, inputs_length: int, vocabulary: seqio.Vocabulary) -> list[Lengths]:
-        """Return each denoiser's lengths with prefix, sentinels and EOS, or raise ValueError."""
+        """Return each denoiser's lengths with prefix, sentinels and EOS, or raise UserError."""
         n_sentinels = len(vocabularies.sentinels(vocabulary))
         found = []
         for denoiser in self.denoisers:

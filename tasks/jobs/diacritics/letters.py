@@ -11,6 +11,7 @@ Texts are in Unicode NFC, Romanian ones without cedillas (`tasks.text.normalize`
 import dataclasses
 import functools
 
+from common.errors import UserError
 from tasks.text.normalize import replace_letters
 
 # The forms with diacritics of each letter. Capitals follow, unless they are listed.
@@ -59,9 +60,9 @@ class LetterForms(dict):
 
 @functools.cache
 def alphabet(language: str) -> Alphabet:
-    """Return the letters of a language, or raise ValueError if `LETTERS` does not have it."""
+    """Return the letters of a language, or raise UserError if `LETTERS` does not have it."""
     if language not in LETTERS:
-        raise ValueError(
+        raise UserError(
             f"language is {language!r}, but letters are known for {', '.join(sorted(LETTERS))}: "
             "name one of them, or add its letters to tasks.jobs.diacritics.letters.LETTERS"
         )

@@ -118,7 +118,7 @@ def metric(language: str, forms: Callable[[], WordForms] | None = None) -> Calla
     """Return a seqio metric function: `scores`, and the word accuracies of two baselines.
 
     copy_word_accuracy is that of the unchanged input; frequent_word_accuracy that of each word's
-    most frequent form, as returned by `forms`; if that raises ValueError it is omitted.
+    most frequent form, as returned by `forms`; if that raises UserError it is omitted.
     """
 
     def diacritics(targets: Sequence[str], predictions: Sequence[str]) -> dict[str, float]:

@@ -41,14 +41,14 @@ def settings(run: str) -> str:
     """Return gin settings that decode with a run's model, made of literals in its `config.gin`.
 
     The folder may be somebody else's: its gin is read, not executed, and of its text only sizes,
-    the vocabulary, the lengths and the name of the task are used. Raise ValueError if one lacks.
+    the vocabulary, the lengths and the name of the task are used. Raise UserError if one lacks.
     """
     config = os.path.join(run, "config.gin")
     with open(config, encoding="utf-8") as file:
         bindings = Bindings.read(file.read())
     name, lengths = bindings.macro("MIXTURE_OR_TASK_NAME"), bindings.macro("TASK_FEATURE_LENGTHS")
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9_.:]+", name):
-        raise ValueError(
+        raise UserError(
             f"{config} names no task: it sets no MIXTURE_OR_TASK_NAME of letters and digits"
         )
     found = {"MIXTURE_OR_TASK_NAME": f"{name}_lines", "TASK_FEATURE_LENGTHS": lengths}
@@ -65,7 +65,7 @@ def settings(run: str) -> str:
             if function.endswith("_model"):
                 found[f"tasks.vocabularies.{function}.path"] = path
     if missing := [setting for setting, value in found.items() if value is None]:
-        raise ValueError(f"{config} has no plain value of {', '.join(missing)}")
+        raise UserError(f"{config} has no plain value of {', '.join(missing)}")
     base = "byt5" if kind == "ByteVocabulary" else "t5_1_1"
     return "\n".join(
         [
@@ -111,7 +111,7 @@ def lines(texts: Sequence[str], predictions: Iterable[Prediction]) -> Iterator[s
             piece, decoded, language = next(rest, ("", "", "ro"))
             length -= _letters(piece)
             if not piece or length < 0:
-                raise ValueError(f"the predictions are not those of the line {text[:80]!r}")
+                raise UserError(f"the predictions are not those of the line {text[:80]!r}")
             found.append(align.onto(piece, decoded, alphabet(language)))
         yield onto(text, " ".join(found))
 
@@ -121,11 +121,11 @@ def _read() -> None:
     try:
         text = sys.stdin.buffer.read().decode().removesuffix("\n")
     except UnicodeDecodeError as error:
-        raise ValueError(f"the text is not UTF-8 (byte {error.start}): convert it first") from error
+        raise UserError(f"the text is not UTF-8 (byte {error.start}): convert it first") from error
     # Without byte order marks, which the task would remove too.
     texts = [line.removesuffix("\r").lstrip("\ufeff") for line in text.split("\n")]
     if not "".join(texts).strip():
-        raise ValueError("the input has no text to restore: pipe some in")
+        raise UserError("the input has no text to restore: pipe some in")
     for text in texts:
         print(normalize(text, whitespace=False))  # the task normalizes the rest
 
@@ -141,7 +141,7 @@ def _write(read: str, predictions: str) -> None:
         given = [[each["inputs"][field] for field in fields] for each in found]
         made = [each["prediction"] for each in found]
     except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(
+        raise UserError(
             f"{predictions} holds no predictions ({error}): name the .jsonl of t5x.infer"
         ) from error
     pieces = [(piece, text, code) for (piece, code), text in zip(given, made, strict=True)]

@@ -61,7 +61,7 @@ def add(
     """Register a task that restores the diacritics of a corpus, and its twin `<name>_lines`.
 
     `vocabulary` is as for `tasks.corpora.token_feature`, `language` a key of
-    `tasks.jobs.diacritics.letters.LETTERS`, or ValueError is raised. `lengths` apply if a run sets
+    `tasks.jobs.diacritics.letters.LETTERS`, or UserError is raised. `lengths` apply if a run sets
     none.
     """
     feature = corpora.token_feature(vocabulary)
