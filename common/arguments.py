@@ -22,7 +22,7 @@ from common.errors import ROOT, UserError
 
 
 def version() -> str:
-    """Return the name, the version and, in a clone, the commit: 't5x-recipes 0.2.0 (4485ca1)'."""
+    """Return the name, the version and, in a clone, the commit: 't5x-recipes 0.3.0 (4485ca1)'."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     text = f"{project['name']} {project['version']}"
     command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--exclude=*"]
