@@ -82,7 +82,7 @@ def hide_one_by_one(dataset, sequence_length, output_features):
 def our_task(files: str, vocabulary: str) -> None:
     """Register the task as `tasks.corpora` makes it, with Romanian normalization."""
     source = CorpusSource(files={"train": files})
-    corpora.add_span_corruption("ours", source, vocabulary, cedilla=True)
+    corpora.add("ours", source, vocabulary, cedilla=True)
 
 
 def plain_batches(batch_size: int) -> Iterator:

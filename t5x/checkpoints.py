@@ -16,7 +16,7 @@ import errno
 import functools
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -31,11 +31,11 @@ from t5x.array_types import PyTree
 from t5x.bad_steps import REMEDY
 from t5x.checkpointing import checksums, layout
 from t5x.checkpointing.async_save import AsyncSave
-from t5x.checkpointing.best import BestCheckpoints
 from t5x.checkpointing.config import SaveCheckpointConfig
 from t5x.checkpointing.lease import Lease
 from t5x.checkpointing.reader import DIGESTS
 from t5x.checkpointing.restore import all_finite, by_name, digest_of
+from t5x.checkpointing.retention import BestCheckpoints, steps_to_delete
 from t5x.multihost.broadcast import broadcast_from_first
 
 # How a checkpoint is saved. In a pod every process makes every call.
@@ -303,11 +303,3 @@ def _digests(state_dict: PyTree) -> dict[str, int]:
             f"{REMEDY}"
         )
     return {name: value for name, (value, _) in found.items()}
-
-
-def steps_to_delete(
-    steps: Iterable[int], keep: int | None, pinned: Iterable[int] = ()
-) -> list[int]:
-    """Return all but the newest `keep` steps and the pinned ones, which do not count."""
-    counted = sorted(set(steps) - set(pinned))
-    return counted[:-keep] if keep else []

@@ -17,7 +17,7 @@ import tensorflow as tf
 from tasks import vocabularies
 from tasks.cache import cached
 from tasks.corpus.source import CorpusSource
-from tasks.objectives import registry, span_corruption
+from tasks.objectives import registry
 from tasks.objectives.base import Objective
 from tasks.text import normalize, token_chunks
 
@@ -68,14 +68,3 @@ def add(
         shuffle_buffer_size=SHUFFLED_CHUNKS,
         task_cls=cached.Task,
     )
-
-
-def add_span_corruption(
-    name: str,
-    source: CorpusSource,
-    vocabulary: Vocabulary,
-    noise: span_corruption.SpanNoise = span_corruption.T5_NOISE,
-    **normalization,
-) -> seqio.Task:
-    """Call `add` with span corruption; see `tasks.objectives.span_corruption`."""
-    return add(name, source, vocabulary, noise, **normalization)

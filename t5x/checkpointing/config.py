@@ -16,7 +16,7 @@ from typing import Any, Literal
 from absl import logging
 
 from common.errors import UserError
-from t5x.checkpointing import best, layout
+from t5x.checkpointing import layout, retention
 
 AssignmentMap = Sequence[tuple[str, str | None]]
 
@@ -130,7 +130,7 @@ def checkpoint_paths(config: RestoreCheckpointConfig) -> list[str]:
     if config.mode == "specific":
         found = [path for path in paths if layout.kind(path)]
     elif config.mode == "best":
-        found = list(filter(None, map(best.best_checkpoint, paths)))[:1]
+        found = list(filter(None, map(retention.best_checkpoint, paths)))[:1]
     else:
         found = next(filter(None, map(_all_in, paths)), [])
         found = found[-1:] if config.mode == "latest" else found

@@ -19,12 +19,12 @@ import pytest
 
 from fakes.checkpoints import like, mesh, placed, same, saved, state
 from fakes.paths import PYTHONPATH
-from t5x import checkpoints
 from t5x.checkpointing import layout
 from t5x.checkpointing.config import RestoreCheckpointConfig, SaveCheckpointConfig
 from t5x.checkpointing.layout import all_steps
 from t5x.checkpointing.reader import open_checkpoint
 from t5x.checkpointing.restore import restore
+from t5x.checkpointing.retention import steps_to_delete
 from t5x.checkpoints import Checkpointer, SaveError
 
 
@@ -110,7 +110,7 @@ def test_parameters_are_rounded_on_disk_if_asked_and_the_optimizer_never(run):
     ],
 )
 def test_the_newest_and_the_pinned_steps_are_kept(keep, pinned, gone):
-    assert checkpoints.steps_to_delete([1, 2, 3, 4], keep, pinned) == gone
+    assert steps_to_delete([1, 2, 3, 4], keep, pinned) == gone
 
 
 def test_old_checkpoints_are_deleted_once_the_new_one_is_complete(run):
@@ -161,6 +161,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from fakes.checkpoints import like, state
 from t5x.checkpointing.config import SaveCheckpointConfig
 from t5x.checkpointing.restore import restore
+from t5x.checkpointing.retention import steps_to_delete
 from t5x.checkpoints import Checkpointer
 checkpointer = Checkpointer(sys.argv[1], SaveCheckpointConfig(save_dataset=True))
 checkpointer.save(1, state(1))
@@ -288,6 +289,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from fakes.checkpoints import like, state
 from t5x.checkpointing.config import SaveCheckpointConfig
 from t5x.checkpointing.restore import restore
+from t5x.checkpointing.retention import steps_to_delete
 from t5x.checkpoints import Checkpointer
 on = Mesh(np.array(jax.devices()).reshape(2, 2), ("data", "model"))
 tree = jax.tree.map(np.asarray, state(2, width=8))

@@ -37,7 +37,7 @@ def test_documents_become_examples_with_eos(source, name):
 
 def test_span_corruption_takes_its_noise(source, name):
     noise = span_corruption.SpanNoise(0.5, 2.0)
-    task = corpora.add_span_corruption(name, source, vocabularies.byt5(), noise)
+    task = corpora.add(name, source, vocabularies.byt5(), noise)
     lengths = {"inputs": 32, "targets": noise.lengths(32).targets}
     row = next(task.get_dataset(lengths, "train", shuffle=False, seed=0).as_numpy_iterator())
     sentinels = vocabularies.sentinels(vocabularies.byt5())

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from fakes import toy
-from t5x.checkpointing import best as best_checkpoint
-from t5x.checkpointing.best import BestCheckpoints
+from t5x.checkpointing import retention
 from t5x.checkpointing.config import RestoreCheckpointConfig, SaveCheckpointConfig, checkpoint_paths
+from t5x.checkpointing.retention import BestCheckpoints
 from t5x.checkpoints import Checkpointer
 
 METRIC = "inference_eval/toy/exact"
@@ -44,7 +44,7 @@ def test_the_best_are_found_and_remembered(tmp_path, mode, keep, values, best, n
         assert found.is_best_so_far(step) is (new and (keep == 1 or step < 3))
     assert found.steps() == best
     assert BestCheckpoints(str(tmp_path), keep, METRIC, mode).steps() == best
-    assert best_checkpoint.best_checkpoint(str(tmp_path)) == f"{tmp_path}/checkpoint_{best[0]}"
+    assert retention.best_checkpoint(str(tmp_path)) == f"{tmp_path}/checkpoint_{best[0]}"
     assert BestCheckpoints(str(tmp_path), keep, "training_eval/toy/loss", mode).steps() == []
     record = json.loads((tmp_path / "best.json").read_text())
     assert (record["metric"], record["mode"], record["keep"]) == (METRIC, mode, keep)

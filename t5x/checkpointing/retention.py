@@ -1,4 +1,4 @@
-"""Keep track of the best checkpoints of a run, by a metric of its evaluations.
+"""Which checkpoints of a run are kept: the newest, pinned steps, and the best by a metric.
 
   best = BestCheckpoints("runs/quality", 1, "inference_eval/quality/accuracy", "max")
   best.record(2000, {"inference_eval": {"quality": {"accuracy": 0.93}}})  # True: among the best
@@ -12,7 +12,7 @@ The values are kept in `best.json` beside the checkpoints, for a restart:
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from etils import epath
@@ -110,3 +110,11 @@ def _read_record(run_folder: str) -> dict[str, Any]:
             "the comparison again."
         ) from error
     return record | {"values": values}
+
+
+def steps_to_delete(
+    steps: Iterable[int], keep: int | None, pinned: Iterable[int] = ()
+) -> list[int]:
+    """Return all but the newest `keep` steps and the pinned ones, which do not count."""
+    counted = sorted(set(steps) - set(pinned))
+    return counted[:-keep] if keep else []
