@@ -26,7 +26,7 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 
-from t5x.kernels.reference import Segments
+from t5x.kernels.attention_mask import Segments
 from t5x.kernels.xla import KEPT
 from t5x.partitioning import per_device
 

@@ -22,8 +22,8 @@ import jax
 import jax.numpy as jnp
 
 from common.errors import UserError
-from t5x.kernels import local_attention, reference, tpu, xla
-from t5x.kernels.reference import Segments
+from t5x.kernels import attention_mask, local_attention, reference, tpu, xla
+from t5x.kernels.attention_mask import Segments
 from t5x.kernels.xla import dense, feed_forward, gelu, layer_norm, log_normalizer, lookup
 from t5x.partitioning import devices
 
@@ -134,7 +134,7 @@ def seen(kind: str, segments: Segments) -> Seen:
         return segments
     if segments.radius is not None:
         return local_attention.window(segments.queries, segments.radius)
-    return jax.lax.optimization_barrier(reference.mask(segments))  # once, not in every layer
+    return jax.lax.optimization_barrier(attention_mask.mask(segments))  # once, not in every layer
 
 
 def bias(kind: str, by_distance_HN: jax.Array, queries: int) -> jax.Array:

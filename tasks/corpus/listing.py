@@ -7,7 +7,8 @@
     listing.identity()                      # what a data position depends on
     Listing.of_another_host(json.loads(json.dumps(listing.as_json())))
 
-Nothing here retries: callers use `tasks.corpus.retry`.
+Nothing here retries: callers use `tasks.corpus.retry`. In a pod the first host lists for all: the
+trainer broadcasts its JSON (`Corpora` in t5x/input_pipeline/corpora.py).
 """
 
 import contextlib

@@ -24,7 +24,7 @@ from t5x.examples.encoder import layers
 from t5x.examples.t5.layers import ACTIVATIONS, Dense, Embed, Initializer, MlpBlock, dropout
 from t5x.examples.t5.network import stack
 from t5x.kernels import rotary, select
-from t5x.kernels.reference import Segments
+from t5x.kernels.attention_mask import Segments
 from t5x.partitioning import constrain
 
 

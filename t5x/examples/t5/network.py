@@ -20,7 +20,7 @@ from common.errors import UserError
 from t5x.array_types import FLOAT32, Cache
 from t5x.examples.t5 import layers
 from t5x.kernels import select
-from t5x.kernels.reference import Segments
+from t5x.kernels.attention_mask import Segments
 from t5x.partitioning import constrain
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from t5x.kernels import gpu_attention, gpu_norm, reference
+from t5x.kernels.attention_mask import Segments
 from t5x.kernels.gpu_attention import Reach
-from t5x.kernels.reference import Segments
 
 attend = functools.partial(gpu_attention.attend, interpret=True)
 

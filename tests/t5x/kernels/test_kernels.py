@@ -10,8 +10,16 @@ import numpy as np
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
-from t5x.kernels import gpu_attention, gpu_norm, local_attention, reference, tpu, xla
-from t5x.kernels.reference import Segments
+from t5x.kernels import (
+    attention_mask,
+    gpu_attention,
+    gpu_norm,
+    local_attention,
+    reference,
+    tpu,
+    xla,
+)
+from t5x.kernels.attention_mask import Segments
 from t5x.partitioning import PjitPartitioner
 
 BATCH, HEADS, WIDTH = 4, 2, 16
@@ -53,7 +61,7 @@ def assert_same(kernel, wanted, arrays, dtype="float32", devices=1, used=1.0, ne
 def by_mask(attend):
     def attention(q, k, v, segments, by_distance=None):
         bias = None if by_distance is None else xla.by_positions(by_distance, q.shape[1])
-        return attend(q, k, v, reference.mask(segments), bias)
+        return attend(q, k, v, attention_mask.mask(segments), bias)
 
     return attention
 
@@ -73,7 +81,7 @@ def by_flash(q, k, v, segments, by_distance=None):
 
 def by_definition(q, k, v, segments, by_distance=None):
     bias = None if by_distance is None else reference.by_positions(by_distance, q.shape[1])
-    return reference.attend(q, k, v, reference.mask(segments), bias)
+    return reference.attend(q, k, v, attention_mask.mask(segments), bias)
 
 
 CUDNN = functools.partial(gpu_attention.attend_by_cudnn, implementation="xla")

@@ -8,8 +8,8 @@ import pytest
 
 from t5x.examples.encoder.network import BertConfig
 from t5x.examples.t5.network import T5Config
-from t5x.kernels import reference, select
-from t5x.kernels.reference import Segments
+from t5x.kernels import attention_mask, select
+from t5x.kernels.attention_mask import Segments
 
 T5 = {"vocab_size": 8, "dtype": jnp.bfloat16}
 
@@ -113,7 +113,7 @@ def test_every_kind_reads_its_own_form_of_segments_and_bias():
     everywhere, near = Segments(ids, ids), Segments(ids, ids, radius=1)
     assert select.seen("flash", near) is near
     assert select.bias("flash", by_distance, 4) is by_distance
-    np.testing.assert_array_equal(select.seen("xla", everywhere), reference.mask(everywhere))
+    np.testing.assert_array_equal(select.seen("xla", everywhere), attention_mask.mask(everywhere))
     assert select.bias("xla", by_distance, 4).shape == (1, 2, 4, 4)
     q = jnp.ones((1, 4, 2, 16))
     found = select.attend("plain", q, q, q, select.seen("plain", near))
