@@ -32,13 +32,16 @@ def cross_entropy(
 
     `z_loss` is the weight of log(Z)², which keeps the logits' normalizer near 1 (Mesh TensorFlow).
     `label_smoothing` is the share of probability spread evenly over the other ids. The smoothed
-    target's entropy is subtracted, so that a perfect model has loss 0.
+    target's entropy is subtracted, so that a perfect model has loss 0. A target beyond the
+    vocabulary has loss NaN.
     """
     logits_BTV = logits_BTV.astype(jnp.float32)
     log_z = log_normalizer(logits_BTV)
     # Not a lookup, whose gradient is a scatter, one more pass over all logits.
     is_target = jnp.arange(logits_BTV.shape[-1]) == targets_BT[..., None]
-    loss = log_z - jnp.where(is_target, logits_BTV, 0.0).sum(-1)
+    chosen = jnp.where(is_target, logits_BTV, 0.0).sum(-1)
+    # An id that no logit is for must not pass for one of probability 1 / Z.
+    loss = log_z - jnp.where(targets_BT < logits_BTV.shape[-1], chosen, jnp.nan)
     if label_smoothing:
         vocab = logits_BTV.shape[-1]
         confidence, rest = 1.0 - label_smoothing, label_smoothing / (vocab - 1)

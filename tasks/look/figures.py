@@ -1,7 +1,7 @@
 """One look at a task's data: lengths, tokens a word, unknown characters, what is left out.
 
-found = look(task, "train", documents=1000, lengths={"inputs": 512, "targets": 114})
-found.tokens_a_word, found.left_out, found.histograms["text"].bins, found.examples[0]["inputs"]
+    found = look(task, "train", documents=1000, lengths={"inputs": 512, "targets": 114})
+    found.tokens_a_word, found.left_out, found.histograms["text"].bins, found.examples[0]
 
 `python -m tasks.look` prints all of it, and preflight checks a run by it.
 """

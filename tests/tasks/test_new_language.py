@@ -53,7 +53,7 @@ def test_the_task_is_registered_by_its_module_and_passes_the_lint(tmp_path, text
     try:
         spec.loader.exec_module(importlib.util.module_from_spec(spec))
         source = seqio.TaskRegistry.get(task).source
-        assert source._config == language.code
+        assert source.config == language.code
     finally:
         seqio.TaskRegistry.remove(task)
     lint = [sys.executable, "-m", "ruff", "check", "--config", str(ROOT / "pyproject.toml")]

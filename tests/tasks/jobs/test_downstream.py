@@ -156,7 +156,7 @@ def test_a_recipe_names_the_task_of_its_language_in_the_models_vocabulary():
     downstream.task("topic", "cs", other)
     changed = seqio.TaskRegistry.get("topic")
     assert changed.output_features["targets"].vocabulary is other
-    assert changed.source._config == "ces_Latn"
+    assert changed.source.config == "ces_Latn"
     assert {"accuracy", "mean_f1", "f1/science/technology"} < set(changed.metric_fns[0]([], []))
 
 
