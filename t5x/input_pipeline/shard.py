@@ -8,15 +8,17 @@ taken.
 import ctypes
 import functools
 import io
+import queue
 import re
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from common.errors import Failure, UserError
-from common.storage_wait import in_thread
 from t5x.checkpointing.lazy_array import DamagedCheckpoint, parsing
 from t5x.input_pipeline.packing import Arrays, Rows
 
@@ -43,6 +45,7 @@ class Shard:
         options.experimental_external_state_policy = tf.data.experimental.ExternalStatePolicy.IGNORE
         self._dataset = dataset.with_options(options)
         self._rows, self._size = rows, size
+        self._thread = _Thread()
         self._next: Future[Arrays | None] | None = None  # what the thread makes
         self._closed = False
 
@@ -66,7 +69,7 @@ class Shard:
     def start(self) -> None:
         """Start the thread on the rows of the next take, unless it already is."""
         if self._next is None:
-            self._next = in_thread(self._make, "rows")
+            self._next = self._thread.submit(self._make)
 
     def _make(self) -> Arrays | None:
         while self._rows.complete < self._size and not self._closed:
@@ -125,7 +128,7 @@ class Shard:
     def begin_read(self, path: str) -> None:
         """Start moving to the position at `path`; `end_read` must follow."""
         self.wait()
-        self._next = in_thread(lambda: self._read(path), "position")
+        self._next = self._thread.submit(lambda: self._read(path))
 
     def end_read(self) -> BaseException | None:
         """Wait until it is there; return the error if it cannot be.
@@ -159,6 +162,39 @@ class Shard:
     def close(self) -> None:
         """Make no more rows; the pipeline stays idle until the process ends."""
         self._closed = True
+        self._thread.end()
+
+
+class _Thread:
+    """A daemon thread that makes one call after another.
+
+    An executor's thread would keep the process from exiting while a read waits for a network. A
+    thread for each call would make the loop wait until it runs, which is long on a busy machine.
+    """
+
+    def __init__(self):
+        self._calls: queue.SimpleQueue = queue.SimpleQueue()
+        threading.Thread(target=_work, args=(self._calls,), daemon=True, name="rows").start()
+
+    def submit(self, call: Callable[[], Any]) -> Future:
+        """Return the future of the call, which begins after those before it."""
+        future: Future = Future()
+        self._calls.put((call, future))
+        return future
+
+    def end(self) -> None:
+        """Let the thread end after the calls that were submitted."""
+        self._calls.put(None)
+
+
+def _work(calls: queue.SimpleQueue) -> None:
+    while submitted := calls.get():
+        call, future = submitted
+        try:
+            future.set_result(call())
+        except BaseException as error:  # raised again by `future.result()`
+            future.set_exception(error)
+        del submitted, call, future  # they hold the shard
 
 
 def _check_index(path: str) -> None:
