@@ -53,6 +53,11 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f" (the nearest known name is {found[0]!r})" if found else ""
 
 
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's text, or its class if it has none."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
 def guarded(main: Callable[P, R], stopped: str = STOPPED) -> Callable[P, R]:
     """Return `main`, whose errors are reported and become a SystemExit.
 

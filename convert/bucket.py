@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from common.errors import Failure, UserError, require
+from common.errors import Failure, UserError, first_line, require
 from convert import atomic_output
 
 _LAST = "config.json"  # without it no library loads the folder
@@ -20,7 +20,8 @@ def check(address: str) -> None:
         system.rm_file(path)
     except Exception as error:  # each client has errors of its own
         raise UserError(
-            f"--out is {address}, which cannot be written ({_reason(error)}); name another place."
+            f"--out is {address}, which cannot be written ({first_line(error)}); name another "
+            "place."
         ) from error
 
 
@@ -50,7 +51,7 @@ def upload(folder: Path, address: str) -> str:
         raise
     except Exception as error:
         raise Failure(
-            f"The conversion succeeded, but {address} cannot be written ({_reason(error)}); the "
+            f"The conversion succeeded, but {address} cannot be written ({first_line(error)}); the "
             "same command tries again."
         ) from error
     return address
@@ -60,7 +61,3 @@ def _open(address: str) -> tuple[Any, str]:
     from fsspec.core import url_to_fs
 
     return url_to_fs(address, use_listings_cache=False)
-
-
-def _reason(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from common.errors import Failure, UserError
+from common.errors import Failure, UserError, first_line
 from convert import atomic_output
 
 # From https://huggingface.co/docs/hub/repositories-licenses and the hub's own API, 2026.
@@ -106,7 +106,7 @@ def download(name: str, patterns: list[str]) -> Path:
         return Path(snapshot_download(name, allow_patterns=patterns))
     except (HfHubHTTPError, HFValidationError, OSError) as error:
         raise UserError(
-            f"{name} is not a folder, and cannot be downloaded from the hub: {_reason(error)}"
+            f"{name} is not a folder, and cannot be downloaded from the hub: {first_line(error)}"
         ) from error
 
 
@@ -137,12 +137,12 @@ def check_access(name: str) -> None:
         user = api.whoami()
     except (HfHubHTTPError, LocalTokenNotFoundError) as error:
         raise UserError(
-            f"The hub accepts no token of yours ({_reason(error)}), so nothing can be uploaded to "
-            f"{name}: create one at {token}"
+            f"The hub accepts no token of yours ({first_line(error)}), so nothing can be uploaded "
+            f"to {name}: create one at {token}"
         ) from error
     except _errors() as error:
         raise Failure(
-            f"{api.endpoint} does not answer ({_reason(error)}), so nothing can be uploaded: "
+            f"{api.endpoint} does not answer ({first_line(error)}), so nothing can be uploaded: "
             "connect this machine, or leave --push_to_hub out and upload the folder elsewhere."
         ) from error
     if user.get("auth", {}).get("accessToken", {}).get("role") == "read":
@@ -168,7 +168,7 @@ def upload(folder: Path, name: str, private: bool = False) -> str:
         api.upload_folder(folder_path=folder, repo_id=name, commit_message=f"Step {step}")
     except _errors() as error:
         raise Failure(
-            f"{folder} is converted, but the hub rejected {name}: {_reason(error)}"
+            f"{folder} is converted, but the hub rejected {name}: {first_line(error)}"
         ) from error
     return f"{api.endpoint}/{name}"
 
@@ -178,7 +178,3 @@ def _errors() -> tuple[type[Exception], ...]:
     from huggingface_hub.errors import HfHubHTTPError
 
     return (OSError, *HfHubHTTPError.__bases__)
-
-
-def _reason(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

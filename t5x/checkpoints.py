@@ -25,7 +25,7 @@ import numpy as np
 from absl import logging
 from etils import epath
 
-from common.errors import Failure, UserError
+from common.errors import Failure, UserError, first_line
 from common.tables import counted
 from t5x.array_types import PyTree
 from t5x.bad_steps import REMEDY
@@ -276,8 +276,7 @@ def reason_of(error: BaseException) -> str:
     """
     if (full := os.strerror(errno.ENOSPC)) in str(error):
         return full[0].lower() + full[1:]
-    reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    reason = re.sub(r"\{\{.*?\}\} ?| ?\[tensorstore_spec='.*?'\](?= \[|$)", "", reason)
+    reason = re.sub(r"\{\{.*?\}\} ?| ?\[tensorstore_spec='.*?'\](?= \[|$)", "", first_line(error))
     # It starts with the operation and ends with the cause.
     return reason if len(reason) <= 300 else f"{reason[:60]} … {reason[-230:]}"
 

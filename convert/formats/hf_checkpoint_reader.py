@@ -8,7 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from common.errors import UserError
+from common.errors import UserError, first_line
 from t5x.checkpointing.lazy_array import LazyArray, from_numpy
 
 _DTYPES = {"F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}
@@ -44,9 +44,8 @@ def _bin(path: Path) -> dict[str, LazyArray]:
     try:
         state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except (RuntimeError, ValueError, OSError) as error:
-        reason = str(error).splitlines()[0]
         raise UserError(
-            f"{path} is not a torch weights file, or is truncated ({reason})."
+            f"{path} is not a torch weights file, or is truncated ({first_line(error)})."
         ) from error
 
     def mapped(tensor):

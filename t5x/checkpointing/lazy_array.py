@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import tensorstore as ts
 
-from common.errors import Failure, UserError
+from common.errors import Failure, UserError, first_line
 from t5x.checkpointing import checksums
 
 # The start of tensorstore's errors that do not mean damage, and may pass.
@@ -45,7 +45,7 @@ def parsing(path: str | os.PathLike[str]) -> Iterator[None]:
     except DamagedCheckpoint:
         raise
     except _UNREADABLE as error:
-        reason = (str(error).splitlines() or [""])[0][:200] or type(error).__name__
+        reason = first_line(error)[:200]
         how = "missing" if isinstance(error, FileNotFoundError) else "cut off or damaged"
         raise DamagedCheckpoint(
             f"{os.fspath(path)} is {how} ({reason}); restore another checkpoint."
@@ -146,7 +146,7 @@ def _readable(name: str, read: Callable[[], Any]) -> Any:
     try:
         return read()
     except ValueError as error:  # tensorstore raises it for almost everything
-        reason = str(error).splitlines()[0][:300]
+        reason = first_line(error)[:300]
         if _TRANSIENT.match(reason):
             raise Failure(
                 f"{name} cannot be read now ({reason}); the same command tries again."

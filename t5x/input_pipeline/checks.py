@@ -6,7 +6,7 @@ import seqio
 import tensorflow as tf
 from google.protobuf.message import DecodeError
 
-from common.errors import UserError
+from common.errors import UserError, first_line
 from t5x.input_pipeline.config import DatasetConfig
 from t5x.input_pipeline.encoder_rows import EncoderFeatureConverter
 
@@ -105,8 +105,7 @@ def vocabulary_size(vocabulary: seqio.Vocabulary) -> int:
     except (tf.errors.OpError, OSError, DecodeError) as error:
         file = getattr(vocabulary, "sentencepiece_model_file", vocabulary)
         raise UserError(
-            f"The vocabulary file {file} cannot be read "
-            f"({str(error).splitlines()[0]}); set "
+            f"The vocabulary file {file} cannot be read ({first_line(error)}); set "
             "seqio.SentencePieceVocabulary.sentencepiece_model_file to a copy that can."
         ) from error
 

@@ -15,7 +15,7 @@ import tensorflow as tf
 from flax.traverse_util import flatten_dict
 
 from common import arguments
-from common.errors import Failure, UserError
+from common.errors import Failure, UserError, first_line
 from common.storage_wait import answer
 from t5x.loop.start import Start
 from t5x.multihost import broadcast
@@ -78,11 +78,11 @@ def _probing(model_dir: str, problem: str, remedy: str) -> Iterator[None]:
         yield
     except _UNANSWERED as error:
         raise Failure(
-            f"{which} does not answer ({str(error).splitlines()[0]}); start the same command "
+            f"{which} does not answer ({first_line(error)}); start the same command "
             "again, which resumes from the last checkpoint."
         ) from error
     except (tf.errors.OpError, OSError) as error:
-        raise UserError(f"{which} {problem} ({str(error).splitlines()[0]}); {remedy}") from error
+        raise UserError(f"{which} {problem} ({first_line(error)}); {remedy}") from error
 
 
 def _await_probe(model_dir: str, probe: str, seconds: float, host: int) -> None:

@@ -21,6 +21,8 @@ import jax
 import tensorflow as tf
 from absl import logging
 
+from common.errors import first_line
+
 NAME = "events.jsonl"
 Metrics = dict[str, dict[str, float]]  # by task
 
@@ -51,7 +53,7 @@ class EventLog:
                 file.write(f"{begin}{line}\n")
             self._appended = True
         except (tf.errors.OpError, OSError) as error:
-            logging.warning("%s could not be written: %s", self.path, str(error).splitlines()[0])
+            logging.warning("%s could not be written: %s", self.path, first_line(error))
 
     def _cut_short(self) -> bool:
         """Return whether a kill has cut the last line."""

@@ -21,7 +21,7 @@ from gin.config_parser import BindingStatement, BlockDeclaration, ImportStatemen
 
 import gin
 from common import gin_reader
-from common.errors import ROOT, UserError
+from common.errors import ROOT, UserError, first_line
 from common.gin_reader import Reference, leaves
 from t5x.settings import explain
 from t5x.settings.configuration import Binding, Imports, current, load, resolve
@@ -140,4 +140,4 @@ def _apply(imports: Imports, bindings: Sequence[Binding], place: str) -> None:
     try:
         gin.parse_config(lines + [f"{each.name} = {each.value!r}" for each in bindings])
     except ValueError as error:  # a registered name that means several
-        raise UserError(f"{place}: {str(error).strip().splitlines()[0]}") from error
+        raise UserError(f"{place}: {first_line(error)}") from error
