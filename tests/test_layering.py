@@ -81,7 +81,7 @@ FORBIDDEN = {
     "t5x": ("tasks", "datasets", "transformers", "convert", "vocabulary", "preflight", "report")
     + ("evaluation",),
     "convert": ("tasks", "t5x.trainer", "t5x.optimizers", "t5x.train_step", "t5x.adafactor")
-    + ("t5x.train", "t5x.loop.training_loop", "t5x.batches"),
+    + ("t5x.train", "t5x.loop.training_loop", "t5x.input_pipeline.stream"),
     "vocabulary": ("jax", "t5x.trainer", "t5x.train"),
     "evaluation": ("t5x.trainer", "t5x.train", "t5x.loop", "t5x.optimizers", "transformers"),
 }

@@ -1,5 +1,6 @@
 """What a dry run has checked, as a table: one line a check, as preflight prints it."""
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
@@ -22,9 +23,8 @@ Configs: TypeAlias = Mapping[str, DatasetConfig | None]
 def show(checks: Mapping[str, CheckResult | str]) -> None:
     """Print checks by name, on the first host; a text is what was found to be in order."""
     rows = {name: ok(found) if isinstance(found, str) else found for name, found in checks.items()}
-    found = [CheckResult(**{**vars(row), "check": name}) for name, row in rows.items()]
     if jax.process_index() == 0:
-        print(f"{tables.table(found)}\n\n{tables.summary(found)}")
+        tables.show([dataclasses.replace(row, check=name) for name, row in rows.items()])
 
 
 def show_inference(cfg: DatasetConfig, paths: Sequence[str], output_dir: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import seqio
 
 import gin
-from common.errors import UserError
+from common.errors import UserError, nearest
 
 
 @dataclasses.dataclass
@@ -44,13 +44,17 @@ class DatasetConfig:
             return name
         known = [*seqio.TaskRegistry.names(), *seqio.MixtureRegistry.names()]
         if name not in known:
-            from common.errors import nearest
-
             raise UserError(
                 f"MIXTURE_OR_TASK_NAME is {name!r}, which is not registered"
                 f"{nearest(name, known)}; import its module in the gin file."
             )
         return seqio.get_mixture_or_task(name)
+
+    @property
+    def splits(self) -> set[str]:
+        """The splits of all tasks."""
+        tasks = seqio.get_subtasks(self.provider)
+        return {split for task in tasks for split in task.splits or ()}
 
     @property
     def tasks_with_split(self) -> list[seqio.Task]:

@@ -114,11 +114,9 @@ class Corpora:
         """
         cfg = self.cfg
         if required and not cfg.tasks_with_split:
-            known = seqio.get_subtasks(cfg.provider)
-            splits = sorted({split for task in known for split in task.splits or ()})
             raise UserError(
                 f"DatasetConfig.split is {self.split!r}, which {cfg.provider.name} does not have; "
-                f"set it to one of {', '.join(splits)}."
+                f"set it to one of {', '.join(sorted(cfg.splits))}."
             )
         broadcast_from_first(lambda: [s.peek(self.split, 1) for s in self.sources.values()])
         self._share_listings()

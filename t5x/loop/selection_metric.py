@@ -95,9 +95,7 @@ def _check(choice: Choice, scope: str, cfg: DatasetConfig) -> None:
 def check_split(scope: str, cfg: DatasetConfig) -> None:
     """Raise UserError, with splits that may choose, if no task has this split."""
     if not cfg.tasks_with_split:
-        tasks = seqio.get_subtasks(cfg.provider)
-        splits = {split for task in tasks for split in task.splits or ()}
-        others = sorted(s for s in splits if s != "train" and not s.startswith("test"))
+        others = sorted(s for s in cfg.splits if s != "train" and not s.startswith("test"))
         instead = f"set it to one of {others}, or " if others else ""
         raise UserError(
             f"{scope}/utils.DatasetConfig.split is {cfg.split!r}, which {cfg.mixture_or_task_name} "

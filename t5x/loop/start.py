@@ -103,7 +103,7 @@ def find_start(
         lambda: answer(f"MODEL_DIR {model_dir}", lambda: _newest(model_dir, None))
     )
     if own or passed:
-        return _own_start(model_dir, own, passed, has_position=has_position)
+        return _own_start(model_dir, own, passed, has_position)
     if restore is None or not restore.path:
         return Start(None, None)
     if restore.mode == "all":
@@ -137,7 +137,7 @@ def first_sound(start: Start, read: Callable[[Start], T]) -> tuple[Start, T]:
             folder, damaged = start.own
             own, older = broadcast_from_first(functools.partial(_newest, folder, damaged))
             passed = [str(damage), *older]
-            start = _own_start(folder, own, passed, start.passed, start.has_position)
+            start = _own_start(folder, own, passed, start.has_position, start.passed)
 
 
 def _newest(model_dir: str, before: int | None) -> tuple[str | None, list[str]]:
@@ -155,8 +155,8 @@ def _own_start(
     model_dir: str,
     own: str | None,
     passed: Sequence[str],
+    has_position: bool,
     before: tuple[str, ...] = (),
-    has_position: bool = True,
 ) -> Start:
     """Return the start from the checkpoint `own`.
 

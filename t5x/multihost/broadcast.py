@@ -1,7 +1,7 @@
 """Ask one host for all of them, and fail on all hosts if one fails.
 
 files = broadcast_from_first(lambda: list_a_repository())    # called on host 0 alone
-parts = raise_together(lambda: read_my_parts())              # raises on all hosts if it does on one
+parts = raise_together(read_my_parts, DamagedCheckpoint)     # raises on all hosts if on one
 """
 
 import json

@@ -3,7 +3,7 @@
   wait_for_all(Worker("10.0.0.2:8482", count=4, index=1), facts(gin.config_str()), seconds=300)
   jax.distributed.initialize()
   ...
-  assert_same(data_facts(stream.corpora))       # facts that are only known later
+  assert_same(data_facts(stream.corpora.identities))   # facts that are only known later
 
 Facts are a dict of strings, such as {"commit": "3d166c2", "package jax": "0.10.2"}.
 """
@@ -15,7 +15,6 @@ import http.server
 import importlib.metadata
 import json
 import logging
-import pathlib
 import platform
 import socketserver
 import subprocess
@@ -26,7 +25,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import numpy as np
 from jax.experimental import multihost_utils
 
-from common.errors import Failure, UserError
+from common.errors import ROOT, Failure, UserError
 from t5x.multihost.worker import Worker
 
 # jax.distributed.initialize waits for all workers, then aborts without naming the missing ones. So
@@ -35,7 +34,6 @@ from t5x.multihost.worker import Worker
 # the same verdict once it is known: a status of HTTP and a message. What is no report is ignored.
 
 Facts = Mapping[str, str]
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 _ALL_WELL, _MISSING, _DIFFERENT = 200, 408, 409  # verdicts
 _SPARE_SECONDS = 20.0  # for an answer on its way
 _CONNECTION_SECONDS = 5.0  # for a connection, and for each part of a report

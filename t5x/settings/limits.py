@@ -20,7 +20,7 @@ import numpy as np
 from common.errors import UserError
 from common.gin_reader import Reference, leaves
 
-OUR_PACKAGES = ("t5x", "tasks", "preflight", "__main__")
+_OUR_PACKAGES = ("t5x", "tasks", "preflight", "__main__")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,19 +82,28 @@ _NAMES = {
 LIMITS = {name: limits for limits, names in _NAMES.items() for name in names.split()}
 
 
+def is_ours(found: Any) -> bool:
+    """Return whether a function or class is of a package whose settings are checked."""
+    return (getattr(found, "__module__", None) or "").partition(".")[0] in _OUR_PACKAGES
+
+
+def owner_of(function: Any) -> str:
+    """Return how messages and tables name a function or class."""
+    return function.__qualname__.rpartition("<locals>.")[2]
+
+
 def check(name: str, value: Any, function: Any, parameter: str) -> None:
     """Check one bound value, as gin has read it, its macros replaced by their values.
 
     `name` is what the user has set, such as a macro, for the message. Functions of other packages
     pass. Raise UserError if the value is of another type, or beyond its limits.
     """
-    if (getattr(function, "__module__", None) or "").partition(".")[0] not in OUR_PACKAGES:
+    if not is_ours(function):
         return
     known = inspect.signature(function).parameters.get(parameter)
     if known is None or (value is None and known.default is None):
         return
-    owner = function.__qualname__.rpartition("<locals>.")[2]
-    setting = f"{owner}.{parameter}"
+    setting = f"{owner_of(function)}.{parameter}"
     but = f"{name} is {value!r}, but " + ("" if name.endswith(setting) else f"{setting} ")
     if not fits(value, known.annotation):
         hint = f"; write {value!r}() for what it returns" if _is_uncalled(value) else ""
@@ -173,8 +182,7 @@ def _takes_functions(hint: Any) -> bool:
     simple = (None, type(None), bool, int, float, str, bytes, dict, list, tuple, set)
     if kind in simple or kind in (collections.abc.Sequence, collections.abc.Mapping):
         return False
-    ours = getattr(kind, "__module__", "").partition(".")[0] in OUR_PACKAGES
-    return not (ours and isinstance(kind, type))
+    return not (is_ours(kind) and isinstance(kind, type))
 
 
 def _is_dtype(value: Any) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 
 from absl import logging
 
-from t5x.settings.limits import OUR_PACKAGES
+from t5x.settings.limits import is_ours, owner_of
 
 _ARRAYS = "all arrays are distributed jax.Arrays"
 _READING = "upstream T5X reads no seqio task by it either"
@@ -59,9 +59,9 @@ IGNORED: dict[str, dict[str, str]] = {
 
 def ignores(function: Any, argument: str) -> bool:
     """Return whether gin may bind an argument that a function or class lacks; if so, warn once."""
-    if getattr(function, "__module__", "").partition(".")[0] not in OUR_PACKAGES:
+    if not is_ours(function):
         return False
-    owner = function.__qualname__.rpartition("<locals>.")[2]
+    owner = owner_of(function)
     reason = IGNORED.get(owner, {}).get(argument)
     if reason is None or argument in inspect.signature(function).parameters:
         return False
