@@ -22,7 +22,7 @@ from pathlib import Path
 from etils import epath
 
 from common import arguments
-from common.errors import guarded
+from common.errors import ROOT, guarded
 from common.gin_reader import Bindings
 from convert import bucket, from_hf, hub, to_hf
 from convert.card import CardMetadata
@@ -33,7 +33,6 @@ from convert.sizes import T5Sizes
 from convert.text_model import MASK
 from convert.tokenizer import TrainedVocabulary, Vocabulary
 
-ROOT = model_dir.ROOT
 OTHERS = (
     "'python -m convert from_hf', with its own --help, makes a T5X checkpoint of a Hugging Face "
     "model."
@@ -138,10 +137,6 @@ def main(argv: list[str]) -> int:
     # (hierarchical or not), which needs a login.
     os.environ.setdefault("EPATH_USE_TF", "false")
     os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
-    return _run(argv)
-
-
-def _run(argv: list[str]) -> int:
     if argv[:1] == ["from_hf"]:
         return from_hf.main(argv[1:])
     args = _arguments(argv)

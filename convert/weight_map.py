@@ -253,8 +253,8 @@ _OLD_NAMES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNor
 _T5_EMBEDDING = re.compile(r"(en|de)coder\.embed_tokens\.weight")
 # Copies of other tensors, constants, and parts that no language model uses.
 _UNUSED = re.compile(
-    r"(en|de)coder\.embed_tokens\.weight"
-    r"|decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight"
+    _T5_EMBEDDING.pattern
+    + r"|decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight"
     r"|.*\.position_ids|.*\.rotary_emb\..*|(cls\.predictions\.|lm_head\.)?decoder\.weight"
     r"|(cls\.predictions|lm_head)\.decoder\.bias|roberta\.pooler\.dense\.(weight|bias)"
 )

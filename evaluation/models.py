@@ -85,7 +85,8 @@ def find(path: str, every_checkpoint: bool = False) -> list[Model]:
     Of a run it is the newest, or all in the order of their steps.
 
     Raises:
-      UserError: there is none, it is no T5, or it has no sentinels or no vocabulary.
+      UserError: there is none, its network is none of ours, or its vocabulary is missing or has no
+        sentinels.
     """
     folder = pathlib.Path(path)
     if (folder / "config.json").is_file() or hub.is_name(path):

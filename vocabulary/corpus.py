@@ -44,9 +44,13 @@ def add_arguments(
     add("--cedilla", action="store_true", help=about)
 
 
+def _documents(args: argparse.Namespace) -> Iterator[str]:
+    return read_documents(**{name: getattr(args, name) for name in _FLAGS})
+
+
 def read_texts(args: argparse.Namespace) -> list[str]:
     """Return the documents that the corpus flags name, as they are but for --cedilla."""
-    texts = read_documents(**{name: getattr(args, name) for name in _FLAGS})
+    texts = _documents(args)
     if not args.cedilla:
         return list(texts)
     return [normalize(text, cedilla=True, nfc=False, whitespace=False) for text in texts]
@@ -54,7 +58,7 @@ def read_texts(args: argparse.Namespace) -> list[str]:
 
 def read_lines(args: argparse.Namespace) -> Iterator[str]:
     """Yield the lines of what the corpus flags name, and report on stderr what has been read."""
-    documents = read_documents(**{name: getattr(args, name) for name in _FLAGS})
+    documents = _documents(args)
     start = reported = time.monotonic()
     number = count = size = 0
 

@@ -14,13 +14,12 @@ from typing import NamedTuple
 from etils import epath
 
 from common import arguments
-from common.errors import UserError
+from common.errors import ROOT, UserError
 from common.gin_reader import Bindings
 from convert import sizes
 from convert.sizes import Sizes, T5Sizes
 from t5x.checkpointing import layout
 
-ROOT = Path(__file__).resolve().parents[2]
 _SIZES = ROOT / "t5x" / "examples"
 GIN_FILES = ("config.gin", "operative_config.gin")
 VOCABULARY = "vocabulary.model"

@@ -3,6 +3,7 @@
 All but the fill of packed rows follow from one look at the first documents, `tasks.look.figures`.
 """
 
+import dataclasses
 import functools
 import math
 import shutil
@@ -15,9 +16,9 @@ from common.tables import CheckResult, NotChecked, counted, data_size, fails, ok
 from preflight.run_context import RunContext, is_local
 from t5x.input_pipeline.checks import check_feature_lengths
 from t5x.input_pipeline.corpora import Corpora
-from tasks.corpus import files, formats
+from tasks.corpus import files
 from tasks.corpus.documents import screen
-from tasks.corpus.listing import MOST_PROBES
+from tasks.corpus.listing import too_many_to_ask
 from tasks.corpus.source import RECORDS, CorpusSource
 from tasks.languages import public
 from tasks.languages.table import TOKENS_PER_WORD, Language
@@ -207,7 +208,7 @@ def corpus_tokens(context: RunContext) -> tuple[float, str]:
     if not all(file.kind in ("jsonl", "text") and not file.compression for file in found):
         raise NotChecked("the number of tokens in compressed and binary files is unknown")
     sizes = file_sizes(context)
-    layout = formats.PartLayout(source.column.fields, source.documents, _SAMPLE_BYTES)
+    layout = dataclasses.replace(source.layout, part_bytes=_SAMPLE_BYTES)
     n_tokens = 0
     for batch in layout.batches(found[0], 0):
         for text in screen(batch, source.column, source.max_chars).usable:
@@ -220,7 +221,7 @@ def corpus_tokens(context: RunContext) -> tuple[float, str]:
 def file_sizes(context: RunContext) -> list[int]:
     """Return the bytes of the files of the split trained on, or raise NotChecked."""
     found = context.list_files()
-    if sum(file.remote and file.length is None for file in found) > MOST_PROBES:
+    if too_many_to_ask(found):
         raise NotChecked(f"the sizes of {len(found)} remote files would have to be requested")
     sizes = context.read(context.task.source, lambda: [files.size(file) for file in found])
     known = [size for size in sizes if size is not None]

@@ -124,7 +124,6 @@ def write_part(job: CacheJob, part: CachePart) -> None:
     path = _part_path(job, part)
     if exists(f"{path}.json"):
         return
-    tf.io.gfile.makedirs(job.scratch)
     n_shards, rng = plan_of(job, part.split).dealt, _rng(job, *part)
     stats = ExampleStats(task_of(job))
     bounds: list[list[int]] = []

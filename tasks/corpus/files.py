@@ -104,6 +104,13 @@ def size(file: CorpusFile) -> int | None:
     return None if None in sizes else sum(n or 0 for n in sizes)
 
 
+def known_size(file: CorpusFile) -> int:
+    """Return the size of a file that is read by byte ranges, which every such server reports."""
+    if (found := size(file)) is None:
+        raise UserError(f"{file.url} is stored without its size, so copy it to a disk or bucket")
+    return found
+
+
 def has_ranges(file: CorpusFile) -> bool:
     """Return whether byte ranges of `file` can be read."""
     return facts(file).has_ranges if file.on_web else True

@@ -87,7 +87,7 @@ class PartLayout:
         if file.kind == "parquet":
             return max(parquet.count_groups(file), 1)
         if self._by_bytes(file):
-            return max(-(-_size(file) // self.bytes_per_part(file)), 1)
+            return max(-(-files.known_size(file) // self.bytes_per_part(file)), 1)
         return 1
 
     def bytes_per_part(self, file: CorpusFile) -> int:
@@ -96,7 +96,7 @@ class PartLayout:
 
     def _bounds(self, file: CorpusFile, part: int) -> tuple[int, int]:
         size = self.bytes_per_part(file)
-        return part * size, min((part + 1) * size, _size(file))
+        return part * size, min((part + 1) * size, files.known_size(file))
 
     def batches(
         self, file: CorpusFile, part: int, required: Sequence[str] | None = None
@@ -158,14 +158,6 @@ class PartLayout:
                     raise files.damaged(file, error) from error
 
 
-def _size(file: CorpusFile) -> int:
-    """Return the size of a file that is read by byte ranges, which every such server reports."""
-    size = files.size(file)
-    if size is None:
-        raise UserError(f"{file.url} is stored without its size, so copy it to a disk or bucket")
-    return size
-
-
 def _json_records(raw: BinaryIO) -> Iterator:
     """Yield the records of a JSON file that holds one array, or one record a line."""
     first = raw.readline()
@@ -218,7 +210,7 @@ def _in_batches(records: Iterator) -> Iterator[list]:
 
 def lines_between(file: CorpusFile, start: int, stop: int) -> list[bytes]:
     """Return the non-empty lines that begin at bytes `start`..`stop`-1, each complete."""
-    end = _size(file)
+    end = files.known_size(file)
     # The last line ends behind `stop`: mostly within some slack, which the same read covers.
     slack = max((stop - start) // 64, 64)
     first_byte, reach = max(start - 1, 0), min(stop + slack, end)

@@ -30,7 +30,8 @@ class Facts:
     """What is known of a file.
 
     `length`: in bytes, if its server reports it. `version`: its ETag, else its Last-Modified, if
-    its server sends one. `has_ranges`: whether byte ranges can be read.
+    its server sends one; of a file on a disk its size and time of modification. `has_ranges`:
+    whether byte ranges can be read.
     """
 
     length: int | None

@@ -39,6 +39,11 @@ MOST_PROBES = 64  # remote files whose sizes are requested to choose an order
 EXPANSION = {"gz": 4.0, "zst": 4.0, "parquet": 2.0}
 
 
+def too_many_to_ask(found: Sequence[CorpusFile]) -> bool:
+    """Return whether more files' sizes are unknown than their servers are asked for."""
+    return sum(file.remote and file.length is None for file in found) > MOST_PROBES
+
+
 @dataclasses.dataclass(frozen=True)
 class Listing:
     """The files of a split, sorted by address."""
@@ -59,7 +64,7 @@ class Listing:
 
     def text_bytes(self) -> int | None:
         """Return roughly how many bytes of text the files have, None if it is unknown."""
-        if sum(file.remote and file.length is None for file in self.files) > MOST_PROBES:
+        if too_many_to_ask(self.files):
             return None
         total = 0.0
         for file in self.files:
@@ -132,7 +137,7 @@ def _fields(facts: Facts) -> dict[str, Any]:
 
 
 def _from_json(fields: list) -> CorpusFile:
-    *own, sides = fields if len(fields) == len(dataclasses.fields(CorpusFile)) else [*fields, ()]
+    *own, sides = fields
     return dataclasses.replace(CorpusFile(*own), sides=tuple(map(_from_json, sides)))
 
 

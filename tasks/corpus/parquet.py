@@ -12,7 +12,6 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, BinaryIO
 
-from common.errors import UserError
 from tasks.corpus import files
 from tasks.corpus.files import CorpusFile
 
@@ -73,8 +72,7 @@ def _footer(file: CorpusFile):
 @functools.lru_cache(maxsize=1024)
 def _compressed_footer(file: CorpusFile) -> bytes:
     """Return the end of a remote file, from its footer on, compressed."""
-    if (size := files.size(file)) is None:
-        raise UserError(f"{file.url} is stored without its size, so copy it to a disk or bucket")
+    size = files.known_size(file)
     start = max(size - _FOOTER_BYTES, 0)
     data = files.read_range(file, start, size)
     # The last eight bytes are the footer's length and a mark; without the mark pyarrow refuses it.

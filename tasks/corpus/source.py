@@ -196,9 +196,9 @@ class CorpusSource(seqio.DataSource):
         """Return the split's listing with all that servers report of each file."""
         listing = self._listing(split)
         if not listing.is_complete:
-            complete = self._reached("looking up", listing.complete)
-            self._listings[slices.full(split)] = complete
-        return self._listing(split)
+            listing = self._reached("looking up", listing.complete)
+            self._listings[slices.full(split)] = listing
+        return listing
 
     def _reached(
         self, doing: str, fn: Callable[[], T], retry_policy: RetryPolicy | None = None
