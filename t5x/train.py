@@ -147,9 +147,17 @@ def train(
     evaluates = bool(train_eval_dataset_cfg or infer_eval_dataset_cfg)
     plan = training_plan(total_steps, eval_period, stats_period, save, evaluates)
     preconditions.check_training(
-        model, partitioner, cfgs, plan, save, actions, watch, eval_steps,
-        verify_matching_vocabs_fn, model_dir,
-    )  # fmt: skip
+        model,
+        partitioner,
+        cfgs,
+        plan,
+        save,
+        actions,
+        watch,
+        eval_steps,
+        verify_matching_vocabs_fn,
+        model_dir,
+    )
 
     # Start: the run's newest checkpoint, another run's, or nothing.
     has_position = bool(save and save.save_dataset)
@@ -176,10 +184,12 @@ def train(
     if dry_run:
         start, (_, found) = first_sound(start, lambda s: (open_stream(s), matched(s, trainer)))
         dry_run_table.show_training(
-            trainer, cfgs, model_dir,
+            trainer,
+            cfgs,
+            model_dir,
             start=dry_run_table.start(start.path, found),
             steps=dry_run_table.steps(plan, start.step),
-        )  # fmt: skip
+        )
         return 0, None
 
     with Lease(model_dir, take_over) as lease:
