@@ -11,8 +11,9 @@ import itertools
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
+T = TypeVar("T")
 OK, WARNING, FAILS, NOT_CHECKED = "ok", "warning", "fails", "not checked"
 _FIGURE, _TO_SET = 62, 42  # widths of the table's columns
 
@@ -107,6 +108,13 @@ def summary(results: Iterable[CheckResult]) -> str:
     return ", ".join(
         f"{verdicts.count(v)} {v}" for v in (OK, WARNING, FAILS, NOT_CHECKED) if v in verdicts
     )
+
+
+def spread(rows: Sequence[T], most: int) -> Sequence[T]:
+    """Return at most `most` rows at equal distances, the first and the last among them."""
+    if len(rows) <= most:
+        return rows
+    return [rows[round(i * (len(rows) - 1) / (most - 1))] for i in range(most)]
 
 
 def table(results: Iterable[CheckResult]) -> str:

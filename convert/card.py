@@ -10,6 +10,7 @@ from typing import Any
 import huggingface_hub
 from etils import epath
 
+from common.tables import spread
 from convert.proof.torch_logits import EXAMPLE_GENERATION
 from convert.run import loss_curve
 from convert.run.model_dir import TrainedRun
@@ -17,6 +18,7 @@ from convert.run.published import scalars_only, without_local_paths
 from convert.sizes import Sizes, T5Sizes
 
 _PICTURE = "loss.png"
+_MOST_ROWS = 12  # of losses
 
 
 @dataclasses.dataclass(frozen=True)
@@ -225,7 +227,7 @@ class CardContent:
         for name, points in self.curves.items():
             if points:
                 lines += [f"### {name}", "", "| step | loss |", "|---:|---:|"]
-                lines += [f"| {step:,} | {loss:.4f} |" for step, loss in loss_curve.thinned(points)]
+                lines += [f"| {step:,} | {loss:.4f} |" for step, loss in spread(points, _MOST_ROWS)]
                 lines.append("")
         return ["## Loss", "", f"![Loss]({_PICTURE})", "", *lines] if lines else []
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from common.atomic_file import replace_file
+from common.tables import spread
 from report.charts import Chart, charts_of, task_metrics
 from report.history import RUNNING, changes
 from report.run_data import RunData
@@ -88,7 +89,7 @@ def _run(run: RunData, name: str, begin: float, now: float) -> dict[str, Any]:
             for (_, _, before), (step, time, after) in itertools.pairwise(configs)
         ],
         "corpora": _corpora(run),
-        "infills": {key: _spread(rows, _MOST_INFILLS) for key, rows in history.infills.items()},
+        "infills": {key: spread(rows, _MOST_INFILLS) for key, rows in history.infills.items()},
         "tables": _tables(run),
         "notes": run.notes,
     }
@@ -124,15 +125,8 @@ def _tables(run: RunData) -> list[dict[str, Any]]:
         steps = sorted({int(step) for series in metrics.values() for step in series.steps})
         at = {n: dict(zip(s.steps.tolist(), s.values, strict=True)) for n, s in metrics.items()}
         rows = [[step, *(plain(at[name].get(step)) for name in names)] for step in steps]
-        tables.append({"task": task, "columns": names, "rows": _spread(rows, _MOST_ROWS)})
+        tables.append({"task": task, "columns": names, "rows": spread(rows, _MOST_ROWS)})
     return tables
-
-
-def _spread(rows: list, most: int) -> list:
-    """Return at most `most` rows, the first and the last among them."""
-    if len(rows) <= most:
-        return rows
-    return [rows[round(i * (len(rows) - 1) / (most - 1))] for i in range(most)]
 
 
 def _chart(chart: Chart, begins: Sequence[float]) -> dict[str, Any]:

@@ -89,13 +89,6 @@ def draw(curves: dict[str, list[tuple[int, float]]], title: str, path: Path) -> 
     loss_picture.draw(lines, title, path)
 
 
-def thinned(points: list[tuple[int, float]], most: int = 12) -> list[tuple[int, float]]:
-    """Return at most `most` points, with the first and the last among them."""
-    if len(points) <= most:
-        return points
-    return [points[round(i * (len(points) - 1) / (most - 1))] for i in range(most)]
-
-
 @guarded
 def main(argv: list[str]) -> None:
     """Print the first and last loss, in nats a token, of each validation split of the run."""

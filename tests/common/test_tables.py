@@ -1,7 +1,9 @@
 """Exceptions become results, results become a table, and only failures fail."""
 
+import pytest
+
 from common import tables
-from common.tables import FAILS, NOT_CHECKED, NotChecked, ok, run_check, warning
+from common.tables import FAILS, NOT_CHECKED, NotChecked, ok, run_check, spread, warning
 
 
 def raising(error):
@@ -57,3 +59,12 @@ def test_the_table_wraps_what_is_long():
     assert max(map(len, lines)) <= 130
     assert lines[0].split() == ["check", "verdict", "figure", "what", "to", "set"]
     assert " ".join(lines).count("word") == 40
+
+
+@pytest.mark.parametrize("count", [1, 12, 13, 500])
+def test_rows_are_spread_and_keep_their_ends(count):
+    points = [(step, 1.0) for step in range(count)]
+    found = spread(points, 12)
+    assert len(found) <= 12
+    assert found[0] == points[0]
+    assert found[-1] == points[-1]

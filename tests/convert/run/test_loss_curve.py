@@ -2,7 +2,6 @@
 
 import struct
 
-import pytest
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 from convert.run import loss_curve
@@ -39,15 +38,6 @@ def test_a_cut_event_file_gives_what_it_has(tmp_path):
     (path,) = loss_curve.event_files(tmp_path)
     path.write_bytes(path.read_bytes()[:-7])
     assert loss_curve.loss_curve(tmp_path) == {"train": [(1, 8.0)]}
-
-
-@pytest.mark.parametrize("count", [1, 12, 13, 500])
-def test_long_curves_are_thinned_and_keep_their_ends(count):
-    points = [(step, 1.0) for step in range(count)]
-    found = loss_curve.thinned(points)
-    assert len(found) <= 12
-    assert found[0] == points[0]
-    assert found[-1] == points[-1]
 
 
 def test_the_command_prints_each_validation_split(tmp_path, capsys):
