@@ -23,7 +23,7 @@ T = TypeVar("T")
 def in_thread(call: Callable[[], T], name: str) -> concurrent.futures.Future[T]:
     """Start `call` in a thread that can be abandoned, and return its future.
 
-    A daemon thread: those of an executor would keep the process alive until they end.
+    A daemon thread: an executor's threads would keep the process alive until they end.
     """
     future: concurrent.futures.Future[T] = concurrent.futures.Future()
 

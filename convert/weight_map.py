@@ -6,7 +6,7 @@ positions, Y types of tokens, C classes. Several paths stand one after the other
 ModernBERT's queries, keys and values in `Wqkv`.
 
 PyTorch's Linear keeps its weight as [out, in] where T5X and Flax keep [in, out]. The table of
-relative positions is [H, R] in T5X and [R, H] in both others. T5X paths are those of checkpoints,
+relative positions is [H, R] in T5X and [R, H] in both others. T5X paths are as in checkpoints,
 where layers are apart.
 """
 
@@ -208,14 +208,14 @@ def tensors(sizes: Sizes) -> list[MappedTensor]:
 
 
 def guard_sources(sizes: Sizes, shapes: Shapes) -> None:
-    """Raise UserError unless a checkpoint's shapes by T5X path are those of the table."""
+    """Raise UserError unless a checkpoint's shapes by T5X path equal the table's."""
     wanted = {source: tensor for tensor in tensors(sizes) for source in tensor.sources}
     owner, advice = "The checkpoint", "Give the trained network with --config."
     _guard(sizes, shapes, wanted, lambda tensor: tensor.shape, owner, advice)
 
 
 def guard_targets(sizes: Sizes, shapes: Shapes, owner: str) -> None:
-    """Raise UserError unless the shapes by Hugging Face name of `owner` are those of the table."""
+    """Raise UserError unless the shapes by Hugging Face name of `owner` equal the table's."""
     wanted = {tensor.target: tensor for tensor in tensors(sizes)}
     advice = "Take a complete model with its language-modelling head."
     _guard(sizes, shapes, wanted, lambda tensor: tensor.torch_shape, owner, advice)

@@ -84,7 +84,7 @@ def _language(name: str) -> table.Language:
 
 
 def _settings(flags, language, passages, pairs) -> dict[str, Any]:
-    """Return what figures beside each other must share; texts are known by their content."""
+    """Return what figures next to each other must share; texts are known by their content."""
     names = ("objective", "passages", "max_chars", "seed")
     found = {"language": language.code, "without": sorted(flags.without)}
     found |= {name: getattr(flags, name) for name in names}

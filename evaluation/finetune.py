@@ -70,7 +70,7 @@ def model_gin(run: model_dir.TrainedRun) -> str:
     vocabulary = vocabulary_of(run, bindings, folders=[pathlib.Path.cwd(), ROOT])
     fields = rewrite.gin_of(sizes).splitlines()
     lines = [line for line in fields if ".dropout_rate" not in line]
-    # Published weights have no dtype, and are fine-tuned in that of the recipe, as most runs are.
+    # Published weights have no dtype, and are fine-tuned in the recipe's, as most runs are.
     dtype = bindings.of("T5Config").get("dtype") if bindings else None
     lines += [f"network.T5Config.dtype = {dtype!r}"] if dtype else []
     if vocabulary.is_bytes:
@@ -120,7 +120,7 @@ def commands(
     train = ["t5x.train", f"--gin_file=gin/{job}.gin", f"--gin_file={out / MODEL_GIN}"]
     train += _bound(MODEL_DIR=str(folder), RANDOM_SEED=seed, LANGUAGE=language)
     train += [*_bound(INITIAL_CHECKPOINT_PATH=checkpoint), *flags]
-    # The run's own configuration has the flags; an evaluation refuses those of training alone.
+    # The run's own configuration has the flags; an evaluation refuses a training's flags.
     test = ["t5x.eval", f"--gin_file={folder / 'config.gin'}"]
     test += ["--gin_file=t5x/configs/runs/eval.gin"]
     test += _bound(CHECKPOINT_PATH=str(folder), EVAL_OUTPUT_DIR=str(folder / "test"))

@@ -27,7 +27,7 @@ class HiddenText:
 
     @property
     def hidden(self) -> list[str]:
-        """The hidden texts, without the blanks around them."""
+        """The hidden texts, without the spaces around them."""
         return [" ".join(self.words[start:end]) for start, end in self.spans]
 
     @property
@@ -36,7 +36,7 @@ class HiddenText:
         return sum(len(text.encode()) for text in self.hidden)
 
     def parts(self) -> list[tuple[str, bool]]:
-        """Return the text in parts, each with whether it is hidden; blanks are between them."""
+        """Return the text in parts, each with whether it is hidden; spaces are between them."""
         found, at = [], 0
         for start, end in self.spans:
             found += [(self.words[at:start], False), (self.words[start:end], True)]

@@ -57,7 +57,7 @@ class Model:
         return self.name if self.step is None else f"{self.name}, step {self.step:,}"
 
     def objective(self, of_t5: str) -> str:
-        """Return the objective that it is measured by: `of_t5`, or that of encoders.
+        """Return the objective that it is measured by: `of_t5`, or the encoders'.
 
         Raises:
           UserError: it is an encoder, which continues no text.

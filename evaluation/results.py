@@ -32,7 +32,7 @@ _COLUMNS = (
 
 
 def provenance(*packages: str) -> dict[str, Any]:
-    """Return what made a result: the version of this project, those of packages, and the date."""
+    """Return what made a result: the versions of this project and of packages, and the date."""
     return {
         "version": version(),
         "versions": {package: importlib.metadata.version(package) for package in packages},
@@ -84,7 +84,7 @@ def series(settings: Mapping[str, Any]) -> str:
 
 
 def add_to_run(run: pathlib.Path, task: str, step: int, values: Mapping[str, float]) -> None:
-    """Add the figures of a checkpoint to its run, as seqio writes those of a task.
+    """Add the figures of a checkpoint to its run, as seqio writes a task's.
 
     `python -m report` draws them over the steps, and the converter puts the last ones into the
     model card. Figures of the same step are replaced, others of it are kept, and NaN is

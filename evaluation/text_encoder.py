@@ -27,7 +27,7 @@ class TextEncoder:
 
     `word_starts` are the ids that begin a word.
 
-    `marks_spaces`: the ids of a text hold the blank before it only if it is written there, as those
+    `marks_spaces`: the ids of a text hold the space before it only if it is written there, as those
     of bytes do; otherwise every text begins with a new word.
     """
 
@@ -38,7 +38,7 @@ class TextEncoder:
     word_starts: frozenset[int] = frozenset()
 
     def encode(self, parts: Sequence[str]) -> list[list[int]]:
-        """Return the ids of each part of a text; the parts are separated by blanks."""
+        """Return the ids of each part of a text; the parts are separated by spaces."""
         blank = " " if self.marks_spaces else ""
         return [self.ids_of(blank * (i > 0) + part) for i, part in enumerate(parts)]
 
@@ -86,5 +86,5 @@ def _checked(ids_of, names: Sequence[str], unk_id: int | None, owner: str) -> Te
 
 
 def marks_spaces(ids_of: Callable[[str], list[int]]) -> bool:
-    """Return whether a text's ids hold the blank before it only if it is written there."""
+    """Return whether a text's ids hold the space before it only if it is written there."""
     return ids_of("a b") != ids_of("a") + ids_of("b")

@@ -117,10 +117,10 @@ def cheapest(trials: Iterable[Trial]) -> Trial | None:
 def fit(recipe: Recipe, context: RunContext, failed: Trial, say: Say = print) -> list[Trial]:
     """Return trials of settings that may make a step fit; none of them fits if none does.
 
-    Each kind alone is tried first: more microbatches, more rematerialization, more partitions. If
-    none of them is enough, all together; and only then a smaller batch, which changes training.
-    Where the training state alone is too large, only partitions can help. `failed` is the trial of
-    the recipe, with an OutOfMemory; `say` receives a line for each trial.
+    Each kind is tried by itself first: more microbatches, more rematerialization, more partitions.
+    If none of them is enough, all together; and only then a smaller batch, which changes training.
+    If the training state does not fit, only partitions can help. `failed` is the trial of the
+    recipe, with an OutOfMemory; `say` receives a line for each trial.
     """
     trials: list[Trial] = []
     fits = lambda trial: trial.fits

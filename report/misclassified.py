@@ -3,7 +3,7 @@ r"""Report the examples that a classifier gets wrong as one HTML page.
 python -m report.misclassified runs/quality_base/inference_eval/quality-1001900.jsonl -o wrong.html
 python -m report.misclassified runs/quality_infer/quality-predict.jsonl
 
-It reads the JSON lines that an evaluation writes to `inference_eval/` and those of t5x.infer, and
+It reads the JSON lines that an evaluation writes to `inference_eval/` or t5x.infer writes, and
 groups the wrong examples by class and prediction, the most frequent confusion first.
 """
 

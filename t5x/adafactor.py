@@ -161,7 +161,7 @@ class Adafactor(OptimizerDef):
         return state
 
     def state_axes(self, params: PyTree, axes: PyTree) -> PyTree:
-        """Return axes: full moments have those of their parameter, means the remaining ones."""
+        """Return axes: full moments have their parameter's axes, means the remaining ones."""
 
         def one(param, axes):
             factored = self.dims(param.shape, axes).factored or ((), ())

@@ -389,7 +389,7 @@ def one_checkpoint(cfg: RestoreCheckpointConfig) -> str:
 
 
 def decoding_notes(model: Any) -> dict[str, Any]:
-    """Return the settings that decoding depends on beside parameters and inputs, as plain JSON."""
+    """Return the settings of decoding, besides parameters and inputs, as plain JSON."""
     decode_fn: Any = inspect.unwrap(getattr(model, "decode_fn", lambda: None))
     given: dict[str, str] = {}
     while isinstance(decode_fn, functools.partial):

@@ -43,7 +43,7 @@ def token_sums(
     weights_BT: jax.Array,
     factor: jax.Array | float | None = None,
 ) -> dict[str, jax.Array]:
-    """Return those of `step_sums` that are of targets with a weight."""
+    """Return the part of `step_sums` that is about targets with a weight."""
     real = (weights_BT > 0).astype(jnp.float32)
     correct = hits(logits_BTV, targets_BT) * real
     z_loss = (z_losses_BT * weights_BT).sum()
@@ -65,7 +65,7 @@ def hits(logits_BTV: jax.Array, targets_BT: jax.Array) -> jax.Array:
 
 
 def row_sums(batch: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
-    """Return those of `step_sums` that count rows, positions and examples.
+    """Return the part of `step_sums` that counts rows, positions and examples.
 
     The inputs of an encoder alone have the positions of its targets, which count once.
     """
@@ -86,7 +86,7 @@ def row_sums(batch: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
 def segments(batch: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
     """Return int32 [B, L] that number the examples of each row, 0 for padding, by upstream's names.
 
-    The names are those of the sides in packed batches, of the features in others.
+    Packed batches name the sides, other batches the features.
     """
     suffix = "_segment_ids"
     packed = {k.removesuffix(suffix): ids for k, ids in batch.items() if k.endswith(suffix)}
@@ -108,7 +108,7 @@ def total(parts: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 def summarize(sums: Mapping[str, float], seconds: float | None, devices: int) -> dict[str, float]:
     """Return upstream's metrics, and UNNORMALIZED_LOSS, of `sums['steps']` steps; losses in nats.
 
-    `sums` are those of `step_sums`, added up, with `steps`, `loss` (as optimized) and, in training,
+    `sums` are added `step_sums`, with `steps`, `loss` (as optimized) and, in training,
     `learning_rate` added up too. `seconds` is their duration, None for evaluations; `timing/…` are
     per second.
     """

@@ -81,7 +81,7 @@ class OptaxOptimizer(OptimizerDef):
         return optax.apply_updates(params, updates), param_states
 
     def state_axes(self, params: PyTree, axes: PyTree) -> PyTree:
-        """Return axes: moments have those of their parameters, all else is replicated."""
+        """Return axes: moments have their parameters' axes, all else is replicated."""
         return moment_axes(self.transformation, params, axes)
 
 
@@ -129,7 +129,7 @@ class DecoupledOptimizer(OptimizerDef):
         return jax.tree.map(applied, params, updates, self.decays(params), axes), param_states
 
     def state_axes(self, params: PyTree, axes: PyTree) -> PyTree:
-        """Return axes: moments have those of their parameters, all else is replicated."""
+        """Return axes: moments have their parameters' axes, all else is replicated."""
         return moment_axes(self.direction(axes), params, axes)
 
 

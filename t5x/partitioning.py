@@ -84,7 +84,7 @@ class PjitPartitioner:
       dcn_mesh_shape: (replica, data, model) slices. The axis `data` is the product of replica and
         data of both, so parameters that rules shard over `data` are sharded over slices too.
       logical_axis_rules: see `standard_logical_axis_rules`.
-      devices: instead of all devices of the backend, such as those of a described slice.
+      devices: instead of all devices of the backend, such as the devices of a described slice.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class PjitPartitioner:
         return Mesh(side_by_side(grid), ("data", "model"))
 
     def over(self, devices: Sequence[jax.Device]) -> "PjitPartitioner":
-        """Return the same layout over other devices, such as those of a described slice."""
+        """Return the same layout over other devices, such as a described slice's."""
         other = copy.copy(self)
         other._devices = devices
         other.__dict__.pop("mesh", None)  # of the previous devices
@@ -327,7 +327,7 @@ def per_device(
     """Return `fn` called on each device with the parts of the arguments that it holds.
 
     For functions that the compiler cannot shard, such as kernels; `fn` outside `activations`.
-    `given` are the logical axes of each argument, `made` those of each result.
+    `given` are the logical axes of each argument, `made` the logical axes of each result.
     """
     partitioner = _dividing()
     if partitioner is None:

@@ -31,7 +31,7 @@ The factors, with `s = max(0, step - step_offset)`:
 
 Where total_steps is set, warmup_steps and cooldown_steps below 1 are a share of it.
 
-The rsqrt schedule is that of the T5 paper (Raffel et al. 2020, section 3.1.2). `linear_cooldown`
+The rsqrt schedule is the T5 paper's (Raffel et al. 2020, section 3.1.2). `linear_cooldown`
 ends any other product: `constant * rsqrt_decay * linear_cooldown`, or `constant * linear_warmup *
 linear_cooldown`, which is warm-up, stable, decay (Hägele et al. 2024, arXiv 2405.18392). A
 checkpoint before the decay and a later total_steps extend it; `Cooldown` makes such an end of a run
@@ -179,7 +179,7 @@ class UsualRates:
     def unusual(self, rate: Any, start: int, total_steps: int) -> str | None:
         """Return a sentence on a peak out of the range, None for none or another function.
 
-        The peak is that of the steps from `start` to `total_steps`, all factors included. Raise
+        The peak is over the steps from `start` to `total_steps`, all factors included. Raise
         UserError for a schedule that does not end, if it must.
         """
         if not isinstance(rate, Schedule | Cooldown) or start >= total_steps:

@@ -38,7 +38,7 @@ def train_step(
     `state.step` chooses learning rate and dropout; `rng` is the key of the run, the same every
     step. `batch` has arrays [B, …] of one global batch, computed in `num_microbatches` equal parts
     sequentially. `loss_fn` maps (params, batch, rng) to (loss, (weight sum, sums)), see `models`;
-    `axes` are the logical axes of the parameters. `normalizers` are those of `gradients`.
+    `axes` are the logical axes of the parameters, `normalizers` as in `gradients`.
     """
     rng = jax.random.fold_in(rng, state.step)
     grads, sums = gradients(loss_fn, state.params, batch, rng, num_microbatches, normalizers)

@@ -34,7 +34,7 @@ class Trainer:
       num_microbatches: parts of a batch whose gradients are added; None or 1 for one part.
       bad_steps: what to do about NaN, 'stop', 'skip' or 'go_back'; see `t5x.bad_steps`. None means
         'skip' for an optimizer with `skip_nan_updates`, else 'stop'. Not in T5X.
-      xla_options: options of XLA for the train step, by name; None for those of the devices,
+      xla_options: options of XLA for the train step, by name; None for the devices' own,
         `multihost.xla_options`. Not in T5X.
     """
 

@@ -44,7 +44,7 @@ class Rows(CorpusSource):
       files: as in CorpusSource, or a function that returns it, called when reading begins; then
         `splits` names the splits.
       held_out: shares of the training split, together below 1, that become splits of their own and
-        are no longer trained on. The text of a document alone decides its split.
+        are no longer trained on. Only the text of a document decides its split.
       max_examples: use only so many rows of the training split, its first usable ones.
       **settings: other arguments of CorpusSource.
 

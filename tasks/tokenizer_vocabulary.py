@@ -5,7 +5,7 @@
     vocabulary.mask_id, vocabulary.special_ids                   # 4, (0, 1, 2, 3, 4)
 
 Which token is the padding, the mask and so on is read from tokenizer_config.json or
-special_tokens_map.json beside it, else known by its usual spelling. Padding may have any id.
+special_tokens_map.json next to it, else known by its usual spelling. Padding may have any id.
 """
 
 import functools
@@ -33,7 +33,7 @@ _SPELLINGS = {
     "bos": ("<s>", "<bos>", "[CLS]"),
     "eos": ("</s>", "<eos>", "[SEP]"),
 }
-# How byte-level BPE spells a blank, a line feed, a tab and a carriage return.
+# How byte-level BPE spells a space, a line feed, a tab and a carriage return.
 _BYTE_BLANKS = ("Ġ", "Ċ", "ĉ", "č")
 _BLANK = "▁"
 
@@ -141,7 +141,7 @@ class TokenizerVocabulary(seqio.Vocabulary):
         """Return which ids begin a word, bool [vocab_size].
 
         These are pieces without the mark of a continuation (WordPiece's ##), or those with the mark
-        of a blank (Ġ and other white space of bytes, ▁), and all special tokens.
+        of a space (Ġ and other white space of bytes, ▁), and all special tokens.
         """
         model = json.loads(self._loaded.source)
         if model["model"]["type"] == "WordPiece":

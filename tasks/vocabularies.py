@@ -241,8 +241,8 @@ def sentinels_if_any(vocabulary: seqio.Vocabulary) -> tuple[int, ...]:
 def word_starts(vocabulary: seqio.Vocabulary) -> np.ndarray:
     """Return which ids begin a word, bool [vocab_size]: pieces that begin with ▁, or white space.
 
-    SentencePiece writes the blank before a word as ▁ at the front of its first piece; in bytes, a
-    blank or line end counts as the first of the following word. A tokenizer has marks of its own
+    SentencePiece writes the space before a word as ▁ at the front of its first piece; in bytes, a
+    space or line end counts as the first of the following word. A tokenizer has marks of its own
     (`TokenizerVocabulary.word_starts`).
     """
     if isinstance(vocabulary, TokenizerVocabulary):

@@ -1,1 +1,1 @@
-"""SentencePiece vocabularies: train, check, trim or extend one, alone or with a T5X checkpoint."""
+"""SentencePiece vocabularies: train, check, trim or extend one, also with a T5X checkpoint."""

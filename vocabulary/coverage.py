@@ -1,4 +1,4 @@
-"""How well a vocabulary covers a text, beside mT5's where that is on this machine.
+"""How well a vocabulary covers a text, compared with mT5's where that is on this machine.
 
     coverage("my.model", texts, beside="google/mt5-base")
     coverage("my_bert", texts)
@@ -18,7 +18,7 @@ from vocabulary import sentencepiece_model as spm
 MT5 = ("google/mt5-small", "google/mt5-base", "google/mt5-large", "google/mt5-xl")
 BESIDE_HELP = "compare with this vocabulary; default mT5's, if the Hugging Face cache has it"
 _SHOWN = 10  # characters
-# The zero-width non-joiner. T5's normalization (nmt_nfkc) makes a blank of it.
+# The zero-width non-joiner. T5's normalization (nmt_nfkc) makes it a space.
 JOINER = "\u200c"
 _STRAY_EVERY = 5_000  # letters or more, for a stray character of web pages
 
@@ -50,7 +50,7 @@ def _open(path: str) -> _Encoder:
 
 
 def coverage(path: str, texts: Sequence[str], beside: str | None = None) -> list[CheckResult]:
-    """Return the figures of the vocabulary at `path` over some texts, beside those of another.
+    """Return the figures of the vocabulary at `path` over some texts, compared with another's.
 
     Both are as for `check.check_vocabulary`, or hub names. None as `beside` takes mT5's vocabulary
     from the Hugging Face cache, and leaves the comparison out if it is not there. Nothing is
@@ -108,7 +108,7 @@ def _joined_words(own: _Encoder, characters: Characters) -> Iterator[CheckResult
 
 
 def _lost_characters(own: _Encoder, characters: Characters) -> Iterator[CheckResult]:
-    """Yield the check of characters that the model's normalization drops or makes a blank.
+    """Yield the check of characters that the model's normalization drops or makes a space.
 
     White space and control characters should be, and joiners have a check of their own. It is no
     warning if all are as rare as stray characters; without any there is no check.

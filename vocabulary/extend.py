@@ -3,7 +3,7 @@
     python -m vocabulary.extend ro.model --pieces words.txt --out ro_law.model
     python -m vocabulary.extend runs/ro --pieces words.txt --checkpoint runs/ro --out runs/ro_law
 
-Each line of the file is a word, which becomes one piece before the sentinels. `.rows.json` beside
+Each line of the file is a word, which becomes one piece before the sentinels. `.rows.json` next to
 the model has, for every new id, the old ids whose mean is its row. With --checkpoint the checkpoint
 is extended too, and both are verified (`vocabulary.checkpoint`).
 """
@@ -74,7 +74,7 @@ def _text_of(piece: str) -> str:
 
 
 def never_given(model: spm.ModelProto, count: int) -> list[str]:
-    """Return those of the `count` new pieces before the sentinels that their own words lack."""
+    """Return the new pieces, `count` before the sentinels, that their own words lack."""
     encode, end = spm.processor(model).encode, len(model.pieces) - spm.NUM_SENTINELS
     new = {i: model.pieces[i].piece for i in range(end - count, end)}
     return [piece for i, piece in new.items() if i not in encode(_text_of(piece))]

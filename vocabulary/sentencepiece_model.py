@@ -112,7 +112,7 @@ def find_tokenizer(path: str) -> str | None:
 
 
 def write_model(model: ModelProto, path: str) -> None:
-    """Write `path` and, beside it, the `.vocab` listing of pieces and scores, each atomically."""
+    """Write `path` and, next to it, the `.vocab` listing of pieces and scores, each atomically."""
     listing = "".join(f"{piece.piece}\t{piece.score:g}\n" for piece in model.pieces)
     replace_file(path, model.SerializeToString(deterministic=True))
     replace_file(os.path.splitext(path)[0] + ".vocab", listing.encode())

@@ -84,7 +84,7 @@ def train_tokenizer(
         show_progress=False,
         continuing_subword_prefix=CONTINUATION if kind == "wordpiece" else "",
     )
-    # WordPiece's pieces are made by merges as those of BPE are.
+    # WordPiece's pieces are made by merges, as BPE's are.
     learner = tokenizers.Tokenizer(models.BPE())
     learner.normalizer, learner.pre_tokenizer = blank.normalizer, blank.pre_tokenizer
     learner.train_from_iterator(lines, trainer, length=len(lines))

@@ -7,7 +7,7 @@ r"""Trim a vocabulary to the pieces that a corpus uses.
 
 Most of mT5's weights are embeddings of pieces that any one language never uses. The kept pieces
 keep their scores and order, so a text whose pieces are all kept is tokenized as before, and the
-kept rows of the embeddings give the same logits. `.rows.json` beside the model has the old id of
+kept rows of the embeddings give the same logits. `.rows.json` next to the model has the old id of
 every new one. With --checkpoint the checkpoint is trimmed too, and both are verified
 (`vocabulary.checkpoint`).
 

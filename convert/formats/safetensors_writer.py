@@ -1,7 +1,7 @@
 """model.safetensors, as transformers' `save_pretrained` writes it.
 
 Above `shard_bytes` the tensors are split over `model-00001-of-0000N.safetensors`, with
-`model.safetensors.index.json` beside them. One of these files is in memory at a time.
+`model.safetensors.index.json` next to them. One of these files is in memory at a time.
 """
 
 import errno

@@ -14,12 +14,12 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 from t5x.monitoring.event_files import records
 
 _QUOTED = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"")
-# A path in a text: after its start, a quote, a comma, "=", "@" or a blank; its folders; its name.
+# Matches an absolute or ~ path after a delimiter: the delimiter, the folders, the file name.
 _PATH = re.compile(r"(?<![^\s'\",=@(\[{])(?:file://)?(?:/|~/)(?:[^/'\",]*/)*([^/'\",]*)")
 
 
 def without_local_paths(gin: str) -> str:
-    """Return the gin text with the last part alone of each absolute path in it."""
+    """Return the gin text with only the last part of each absolute path in it."""
     shorten = lambda found: _PATH.sub(r"…/\1", found[0])
     lines = (
         _PATH.sub(r"…/\1", line) if line.startswith("#") else _QUOTED.sub(shorten, line)

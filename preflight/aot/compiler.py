@@ -78,7 +78,7 @@ def error_of(message: str, arguments: float) -> CompileError:
 def compile_step(
     request: Request, cache: str | None = None, limit_s: float = 1800.0, module: str | None = None
 ) -> Figures:
-    """Compile a train step in a subprocess, which runs `module` or else that of the request.
+    """Compile a train step in a subprocess, which runs `module`, by default the request's.
 
     The program is added to the folder `cache` of JAX's compilation cache. One that barely fits can
     take the compiler very long, so there is a timeout, `limit_s`. Raise UserError for an unknown
@@ -195,7 +195,7 @@ def figures_of(trainer: Trainer, batch: Shapes, memory: Any, **others: Any) -> F
 
 
 def measure_decoding(lowered: jax.stages.Lowered, specs: StateSpecs) -> dict[str, Any]:
-    """Compile a decoding program beside a training state, and return its figures."""
+    """Compile a decoding program that runs next to a training state, and return its figures."""
     compiled, compile_seconds = _compile(lowered, specs)
     memory: Any = compiled.memory_analysis()
     held = gib_on_a_device(specs.state)

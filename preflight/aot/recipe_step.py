@@ -71,7 +71,7 @@ def decoding(
 ) -> tuple[jax.stages.Lowered, StateSpecs]:
     """Return the decoding of an `infer_eval` batch over `devices`, and the training state.
 
-    Feature lengths that a run takes from its examples are those of training here.
+    Feature lengths that a run takes from its examples are the training data's here.
     """
     cfg = run.infer_eval_dataset_cfg
     lengths = cfg.task_feature_lengths or run.train_dataset_cfg.task_feature_lengths

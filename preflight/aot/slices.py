@@ -107,7 +107,7 @@ class Slice:
         """Bytes a second that a chip receives over all its links.
 
         A ring has two links to a chip, a line no more than one for all. Cubes close to rings where
-        every side is a multiple of four, flat slices where a side is that of a full pod.
+        every side is a multiple of four, flat slices where a side is as long as a full pod's.
         """
         full = 32 if self.chip.topology == "v3" else 16
         cubes = len(self.shape) == 3 and all(side % 4 == 0 for side in self.shape)

@@ -125,7 +125,7 @@ def compilation(trial: Trial, _: RunContext) -> CheckResult:
 
 
 def decoding(recipe: Recipe, context: RunContext) -> CheckResult:
-    """Check that an evaluation can decode a batch beside the training state."""
+    """Check that an evaluation can decode a batch while the training state stays in memory."""
     cfg, tpu = context.run.infer_eval_dataset_cfg, context.tpu
     if cfg is None:
         return ok("nothing is decoded")

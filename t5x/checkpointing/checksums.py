@@ -17,7 +17,7 @@ _ENTRIES = 1 << 15  # at a time on the host, so that they stay in the cache of a
 
 
 def has_digest(dtype: Any) -> bool:
-    """Return whether arrays of a dtype have a digest: those of 1, 2 or 4 bytes an entry."""
+    """Return whether arrays of a dtype have a digest, which 1, 2 or 4 bytes an entry have."""
     return np.dtype(dtype).itemsize in _UNSIGNED
 
 

@@ -38,7 +38,7 @@ class SaveCheckpointConfig:
     timeout: int | None = 1200
     # After a failed save; 'go_on' logs it and trains on to the next one.
     when_failed: Literal["stop", "go_on"] = "stop"
-    # Number of best checkpoints to keep, beside the `keep` newest; an evaluation that is among the
+    # Number of best checkpoints to keep besides the `keep` newest; an evaluation that is among the
     # best by `metric` is saved too.
     keep_best: int | None = None
     metric: str | None = None  # 'inference_eval/<task>/<name>' or 'training_eval/<task>/<name>'
@@ -118,8 +118,8 @@ def checkpoint_paths(config: RestoreCheckpointConfig) -> list[str]:
     """Return the checkpoints that `config` names, at least one.
 
     Returns:
-      'specific': those of `config.path` that exist, in its order (a run starts from the first).
-      'best': that of the first folder that has one.
+      'specific': the paths of `config.path` that exist, in its order (a run starts from the first).
+      'best': the best one of the first folder that has one.
       'latest', 'all': the newest, or all in ascending order, of the first folder that has any.
 
     Raises:

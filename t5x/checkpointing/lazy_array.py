@@ -56,7 +56,7 @@ def parsing(path: str | os.PathLike[str]) -> Iterator[None]:
 class LazyArray:
     """An array that `read` fetches, or a part of it.
 
-    `digest` is that of its writer (see `checksums`), None if unknown. `read` verifies it for the
+    `digest` is its writer's (see `checksums`), None if unknown. `read` verifies it for the
     complete array; a caller that reads parts calls `check_digest` itself.
     """
 

@@ -1,4 +1,4 @@
-"""Orbax as `checkpoints.Checkpointer` uses it: a state, and beside it a data position.
+"""Orbax as `checkpoints.Checkpointer` uses it: a state, and next to it a data position.
 
   writer = orbax_writer.make(timeout=1200)
   arguments = orbax_writer.arguments(state_dict, write_position)

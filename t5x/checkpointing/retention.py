@@ -5,7 +5,7 @@
   best.steps()                                                            # [2000]
   best_checkpoint("runs/quality")                # "runs/quality/checkpoint_2000", in any process
 
-The values are kept in `best.json` beside the checkpoints, for a restart:
+The values are kept in `best.json` next to the checkpoints, for a restart:
 {"metric": …, "mode": "max", "keep": 1, "values": {"2000": 0.93}}.
 """
 

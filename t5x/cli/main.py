@@ -44,7 +44,7 @@ flags.DEFINE_integer(
 )
 flags.DEFINE_string("tfds_data_dir", None, "Folder of the data sets of TFDS, for all tasks.")
 flags.DEFINE_list(
-    "seqio_additional_cache_dirs", [], "Folders with the offline caches of tasks, beside others."
+    "seqio_additional_cache_dirs", [], "More folders with the offline caches of tasks."
 )
 flags.DEFINE_string("coordinator_address", None, "host:port of process 0, outside TPU pods.")
 flags.DEFINE_integer("process_count", None, "Number of processes, outside TPU pods.")
@@ -119,7 +119,7 @@ def _dry_run(configured: Callable[..., Any], print_config: bool) -> None:
 def end_at_once(error: BaseException) -> None:
     """End the process, if it runs a command, after an error or a save that was given up.
 
-    In a pod the other hosts wait for this one, and notice its end sooner than any barrier.
+    In a pod the other hosts wait for this one, and notice its end before any barrier does.
     Anywhere, what has failed or hung may have left threads for which Python would wait.
     """
     status = (error.code or 0) if isinstance(error, SystemExit) else 1

@@ -24,7 +24,7 @@ class Predictor:
     Every host takes all examples, computes its rows of each batch and returns all results. With
     several `length_buckets`, examples of similar input length share a batch, and their inputs are
     padded to the shortest of that many lengths. So short inputs do not pay for long ones, and at
-    most that many programs are compiled. Padding is masked: results are those of one bucket.
+    most that many programs are compiled. Padding is masked: results do not depend on the buckets.
     """
 
     def __init__(

@@ -7,7 +7,7 @@ file.merge()                                          # joins the chunks in the 
 file.delete_notes()                                   # once nothing is to be resumed
 
 A chunk is written under another name and renamed when it is complete, so every chunk that exists
-is complete. `notes` are kept beside the chunks, and resuming requires the same notes. They stay
+is complete. `notes` are kept next to the chunks, and resuming requires the same notes. They stay
 until `delete_notes`, so that several files can be recognized as finished.
 """
 

@@ -15,7 +15,7 @@ class DatasetConfig:
     """Which examples to read, and how (upstream's names)."""
 
     mixture_or_task_name: str | seqio.Task | seqio.Mixture
-    task_feature_lengths: Mapping[str, int] | None  # tokens of each; None: those of the longest
+    task_feature_lengths: Mapping[str, int] | None  # tokens of each; None: the longest example's
     split: str
     batch_size: int  # rows of a global batch
     shuffle: bool  # a new order each epoch

@@ -18,7 +18,7 @@ from t5x.multihost.broadcast import broadcast_from_first
 
 
 class ResumableSource(Protocol):
-    """Methods that a data source has in addition to those of `seqio.DataSource`: all or none."""
+    """Methods that a data source adds to those of `seqio.DataSource`: all or none."""
 
     def peek(self, split: str, n: int) -> list[str]:
         """Return the first `n` texts of a split; raise a UserError if it cannot be read."""

@@ -24,8 +24,8 @@ def sum_over_hosts(
 ) -> dict[str, dict[str, int]]:
     """Return the counts of all hosts together; every host must call this at the same time.
 
-    `first_row` is that of this host in a global batch. Hosts of the same first row share a replica
-    of the model and have read the same records, which count once.
+    `first_row` is this host's first row in a global batch. Hosts of the same first row share a
+    replica of the model and have read the same records, which count once.
     """
     if jax.process_count() == 1 or not any(counts.values()):
         return {task: dict(values) for task, values in counts.items()}

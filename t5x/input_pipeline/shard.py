@@ -200,7 +200,7 @@ def _work(calls: queue.SimpleQueue) -> None:
 def _check_index(path: str) -> None:
     """Raise DamagedCheckpoint if the index of TensorFlow's checkpoint at `path` is none.
 
-    TensorFlow's own errors do not tell a damaged index from that of another pipeline.
+    TensorFlow's own errors do not tell a damaged index from another pipeline's.
     """
     with tf.io.gfile.GFile(f"{path}.index", "rb") as file:
         if not file.read().endswith(_TABLE_END):

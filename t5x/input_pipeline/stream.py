@@ -58,7 +58,7 @@ def examples_and_rows(
 ) -> tuple[tf.data.Dataset, Rows]:
     """Return the endless examples of a virtual shard, many at a time, and what makes rows of them.
 
-    Rows of T5 and of encoders are made here; those of another `converter_cls`, a seqio feature
+    Rows of T5 and of encoders are made here; rows of another `converter_cls`, a seqio feature
     converter or a function that makes one, are made by it.
     """
     dataset = cfg.provider.get_dataset(
@@ -114,7 +114,7 @@ class TrainStream(Iterator[HostBatch]):
         self.saves = True  # whether `save` writes anything; one of several hosts with equal rows
 
     def _make_shards(self, count: int) -> None:
-        """Make those of `count` virtual shards that have rows of this host."""
+        """Make the virtual shards, of `count`, that have rows of this host."""
         size, (first, end) = self.cfg.batch_size // count, self.rows
         self.count, self.indices = count, range(first // size, -(-end // size))
         start = self.indices[0] * size

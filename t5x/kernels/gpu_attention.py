@@ -74,7 +74,7 @@ class Plan(NamedTuple):
 
     Attributes:
       of_query: segment ids of queries [B, Q], padded to tiles.
-      of_key: those of keys [B, S].
+      of_key: segment ids of keys [B, S].
       in_row: of each row of tiles the first such tile and the end [B, Q / TILE, 2].
       in_column: of each column the first and the end of those in `in_row` [B, S / TILE, 2].
       places: of each offset example * Q / TILE + row, such tiles first [O, B * Q / TILE].
@@ -326,7 +326,7 @@ def _key_kernel(reach, queries, keys, biased, *refs):
 
 
 def _query_kernel_of_logits(queries, keys, bounds, k, d_tiles, d_q):
-    """Compute the gradient of queries from that of logits."""
+    """Compute the gradient of queries from the gradient of logits."""
     i = pl.program_id(0)
 
     def body(j, sums):
@@ -337,7 +337,7 @@ def _query_kernel_of_logits(queries, keys, bounds, k, d_tiles, d_q):
 
 
 def _query_kernel(reach, queries, keys, *refs):
-    """Compute the gradient of queries where that of logits is not kept, for want of a bias."""
+    """Compute the gradient of queries without a bias, so no gradient of logits is kept."""
     bounds, of_query, of_key, q, k, v, d_out, shifts, means, d_q = refs
     i = pl.program_id(0)
     q_rows, d_rows, ids = _load(q, i, queries), _load(d_out, i, queries), of_query[_at(i)]

@@ -1,8 +1,8 @@
 """Orthogonalized matrices, each computed once over the slice.
 
 A Newton-Schulz iteration multiplies a matrix with itself, so that no device can compute it from a
-part of the matrix. Left alone, every device computes those of all matrices. Here all matrices of
-one shape, those of scanned layers among them, are one stack, which is cut between matrices.
+part of the matrix. By default every device computes the steps of all matrices. Here all matrices of
+one shape, including scanned layers', are one stack, which is cut between matrices.
 """
 
 from collections.abc import Sequence

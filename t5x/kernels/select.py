@@ -119,7 +119,7 @@ def attention(config: Any) -> str:
 def layer_loop(config: Any, initializing: bool) -> tuple[str, bool]:
     """Return the remat policy of a stack of layers, and whether they are compiled one by one.
 
-    One body that runs all layers in a loop compiles sooner. But all that the gradient needs is
+    One body that runs all layers in a loop compiles faster. But all that the gradient needs is
     copied into the arrays of a loop, and out of them again, which the kernels of a GPU feel.
     """
     kind, policy = attention(config), config.remat_policy

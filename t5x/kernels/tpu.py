@@ -1,6 +1,6 @@
 """Attention for TPUs: the gradient of `xla`, computed for a few heads at a time.
 
-A v4 has 128 MiB of fast memory (CMEM) beside its HBM. The attention weights of a batch do not fit
+A v4 has 128 MiB of fast memory (CMEM) next to its HBM. The attention weights of a batch do not fit
 in it, but those of one or two heads do, with their gradients. Then they are never written to HBM: a
 step of T5 1.1 base takes 0.1665 to 0.1592 G cycles.
 
@@ -47,7 +47,7 @@ def gradients(q_BQHK, k_BSHK, v_BSHK, mask, bias, d_out_BQHK, means_BHQ, divisor
 def _split(x: jax.Array, axis: int, parts: int, size: int) -> jax.Array:
     """Return [turns, ...] with `size` of an axis of each of its `parts`.
 
-    The parts are those of the devices, so no head is moved to another device.
+    Each device has its own part, so no head is moved to another device.
     """
     before, after = x.shape[:axis], x.shape[axis + 1 :]
     x = jnp.moveaxis(x.reshape(*before, parts, -1, size, *after), axis + 1, 0)

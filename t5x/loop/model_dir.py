@@ -153,7 +153,7 @@ def saved_by_another(path: str, model: Any) -> str | None:
 
     Checkpoints do not name their optimizer, and some optimizers keep arrays of the same names and
     shapes. None for the same optimizer, and where one of the two is unknown: without the file
-    beside the checkpoint, in upstream's, or for an optimizer without a name.
+    next to the checkpoint, in upstream's, or for an optimizer without a name.
     """
     beside = os.path.join(os.path.dirname(path.rstrip("/")), _DESCRIPTION)
 

@@ -72,7 +72,7 @@ class EventLog:
         self.write(event, seconds=round(time.monotonic() - started, 3), **fields, **added)
 
     def start(self, config: str | None, **fields: Any) -> None:
-        """Log a start, with its configuration if it differs from that of the last start."""
+        """Log a start, with its configuration if the last start had another."""
         earlier = [one["config"] for one in self.events("start") if one.get("config")]
         changed = {} if config in (None, *earlier[-1:]) else {"config": config}
         self.write("start", **fields, **changed)

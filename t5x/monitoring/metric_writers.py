@@ -71,7 +71,7 @@ class WandbWriter(_ScalarsAndTexts):
                 id=hashlib.sha256(path.encode()).hexdigest()[:16],
                 resume="allow",
             )
-            # wandb's own step count never decreases; that of a restarted run may.
+            # wandb's own step count never decreases; a restarted run's may.
             wandb.define_metric("step")
             wandb.define_metric("*", step_metric="step")
 

@@ -62,7 +62,7 @@ class Progress:
         self._bar.stop()
 
     def step(self, step: int, sums: Mapping[str, float] | None = None, waited: float = 0.0) -> None:
-        """Show a finished step, which waited for its data; `sums` are those of the step before."""
+        """Show a finished step, which waited for its data; `sums` are the previous step's."""
         if not sums:
             self._bar.update(self._task, completed=step)
             return

@@ -1,6 +1,6 @@
 """Ask one host for all of them, and fail on all hosts if one fails.
 
-files = broadcast_from_first(lambda: list_a_repository())    # called on host 0 alone
+files = broadcast_from_first(lambda: list_a_repository())    # called on host 0 only
 parts = raise_together(read_my_parts, DamagedCheckpoint)     # raises on all hosts if on one
 """
 

@@ -31,7 +31,7 @@ MAINS = {
     "precompile": "t5x/configs/runs/precompile.gin",
 }
 Imports = dict[str, ImportStatement]  # by the name that each binds
-_DYNAMIC = "dynamic_registration"  # imported where names are those of Python, and not registered
+_DYNAMIC = "dynamic_registration"  # imported where names are Python's own, and not registered
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,7 +3,7 @@
 check("DROPOUT_RATE", 2.0, network.T5Config, "dropout_rate")
 # UserError: DROPOUT_RATE is 2.0, but T5Config.dropout_rate must be at least 0 and below 1.
 
-Types are those of the signatures: an int is a float, a list is a tuple, and None is accepted where
+Types come from the signatures: an int is a float, a list is a tuple, and None is accepted where
 it is the default. `LIMITS` has the limits. What a call (`@name()`) returns is not known yet.
 """
 

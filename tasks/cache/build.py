@@ -12,7 +12,7 @@ resumes. Memory holds at most one shard, or CHUNK_BYTES of a part.
 
     FOLDER/task_i128_t29/train.tfrecord-00000-of-00016, info.train.json, stats.train.json, COMPLETED
 
-This is the layout that `seqio` reads. Shards of epoch 0 come first, then those of epoch 1, etc.
+This is the layout that `seqio` reads. Shards of epoch 0 come first, then epoch 1's, etc.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ from tasks.corpus.source import PARTS, CorpusSource
 CHUNK_BYTES = 64 << 20
 _HEADER = struct.Struct("<I")  # precedes each example of a part: its bytes
 exists = tf.io.gfile.exists
-_one_at_a_time = threading.Lock()  # so that a source's counts are those of one part
+_one_at_a_time = threading.Lock()  # so that a source counts one part
 
 
 @contextlib.contextmanager

@@ -43,7 +43,7 @@ def add(
     lengths: Mapping[str, int] = LENGTHS,
     **settings,
 ) -> seqio.Task:
-    """Register a task whose target is one of `classes`; settings are those of `tasks.pairs.add`.
+    """Register a task whose target is one of `classes`; settings are as in `tasks.pairs.add`.
 
     Rows with other targets are skipped and counted. A run checks that each class is one token, see
     `class_ids`; UserError is raised here if the name of a label is not one of the classes.

@@ -13,7 +13,7 @@
 | translation | your lines, FLORES-200 | 204 | sentence: its translation | BLEU, chrF |
 
 `downstream.tsv` has the configurations of each set, and the codes of `tasks.languages.table` that
-mean one where its name is none. They are those of the publishers' repositories and loaders. Names,
+mean one where its name is none. They come from the publishers' repositories and loaders. Names,
 columns and splits of the sets on the hub were not compared with the hub itself. WikiANN's labels
 are machine-made; XNLI's and PAWS-X's training texts are machine-translated.
 """
@@ -49,7 +49,7 @@ ANSWERS = {"0": "no", "1": "yes"}
 class Job:
     """A benchmark: its name in `downstream.tsv`, how it is called, its data set on the hub.
 
-    `columns` and `labels` are those of `tasks.rows.Rows`; `lengths` apply if a run sets none.
+    `columns` and `labels` are as in `tasks.rows.Rows`; `lengths` apply if a run sets none.
     """
 
     set: str

@@ -14,11 +14,11 @@
 | cer, wer | wrong characters and words per target's character and word, from 0 up | jiwer | 0 |
 | span_f1 | named spans, 0..1, with precision and recall | | 1 |
 
-exact_match, cer, wer and span_f1 compare in NFKC with single blanks: SentencePiece writes "…" as
+exact_match, cer, wer and span_f1 compare in NFKC with single spaces: SentencePiece writes "…" as
 three dots, which no model could avoid. BLEU, chrF and ROUGE compare the texts as they are, so that
-their numbers are those of the libraries. ROUGE's words are runs of letters, digits, underscores and
-marks such as the vowel signs of Hindi; other words are what blanks surround. For scripts without
-blanks take chrf and cer. Every function returns its names for no texts too.
+their numbers equal the libraries'. ROUGE's words are runs of letters, digits, underscores and
+marks such as the vowel signs of Hindi; other words are what spaces surround. For scripts without
+spaces take chrf and cer. Every function returns its names for no texts too.
 """
 
 import collections
@@ -161,7 +161,7 @@ def _both(targets, predictions) -> tuple[list[str], list[str]]:
 
 
 def spelled(text: str) -> str:
-    """Return a text in NFKC with single blanks."""
+    """Return a text in NFKC with single spaces."""
     return " ".join(unicodedata.normalize("NFKC", text).split())
 
 
@@ -182,7 +182,7 @@ def rouge(targets: Sequence[str], predictions: Sequence[str]) -> dict[str, float
     """Return mean F-measures of the rouge-score library, 0..100, and mean lengths.
 
     Words are of any script and compared without stemming. rougeLsum compares sentence by sentence
-    (`tasks.text.sentence_split`); mean_words and mean_target_words count words between blanks.
+    (`tasks.text.sentence_split`); mean_words and mean_target_words count words between spaces.
     """
     return _rouge(targets, predictions, use_stemmer=False, tokenizer=UnicodeTokenizer())
 

@@ -4,7 +4,7 @@
     add("ro_en", source, vocabularies.mt5_model, prefix="translate to English: ",
         metrics=("sacrebleu", "chrf"))
 
-Each is one line. The metrics are those of `tasks.jobs.text_metrics`, by name. `tasks.mixtures.add`
+Each is one line. The metrics of `tasks.jobs.text_metrics` have names. `tasks.mixtures.add`
 trains on several tasks at rates, and each keeps its metrics. Texts are columns of a hub set, CSV or
 JSONL, or the lines of two files: `tasks.rows.Rows`.
 """
@@ -33,7 +33,7 @@ def add(
     """Register a task whose source gives {"inputs", "targets"}.
 
     `metrics` are names of `tasks.jobs.text_metrics` or seqio metric functions; the other arguments
-    are those of `tasks.pairs.add`. Raise UserError for a metric that is unknown or does not fit.
+    are as in `tasks.pairs.add`. Raise UserError for a metric that is unknown or does not fit.
     """
     try:
         metric_fns = text_metrics.functions(metrics)

@@ -14,7 +14,7 @@
 | mc4 | hub, allenai/c4 | its split validation | ODC-By |
 | fulg | hub, faur-ai/fulg (Romanian) | 0.1 % of the documents, by hash | ODC-By |
 
-All take codes as FineWeb-2 has them (see `tasks.languages.table`); those of HPLT are the same for
+All take codes as FineWeb-2 has them (see `tasks.languages.table`); HPLT's codes are the same for
 most languages, and CulturaX and mC4 also take their own, such as no or iw. Nothing is read before a
 run. Held-out documents are never trained on; to read them, all documents before them are read too.
 """

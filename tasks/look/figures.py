@@ -78,7 +78,7 @@ def look(
     """Return the figures of a task over a sample of so many documents of its corpus.
 
     The sample is spread over the corpus, the same for the same `seed`; without `spread` it is the
-    beginning of the corpus, which is read faster. `lengths` are those of the examples, by default
+    beginning of the corpus, which is read faster. `lengths` are the examples', by default
     512 inputs and the targets that the objective makes of them.
 
     Raises:

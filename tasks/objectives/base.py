@@ -95,7 +95,7 @@ class Objective:
 
 
 class _Same:
-    """An object as a key of a cache, equal to itself alone; seqio's vocabularies have no hash."""
+    """An object as a key of a cache, equal only to itself; seqio's vocabularies have no hash."""
 
     def __init__(self, value: Any):
         self.value = value

@@ -17,7 +17,7 @@ if it is a random one, as in Hugging Face. TASK_FEATURE_LENGTHS has one length f
 targets. `tasks.objectives.masking` hides tokens, `tasks.objectives.sequences` cuts the text.
 
 Each epoch has new masks, since they are drawn while the text is read. `tasks.cache --lengths` keeps
-those of some epochs.
+some epochs' sequences.
 """
 
 import dataclasses
@@ -130,7 +130,7 @@ class MaskedLM(Objective):
         return {"inputs": ids, "targets": ids} | dict.fromkeys(names, marks)
 
     def lengths(self, inputs_length: int, vocabulary: seqio.Vocabulary | None = None) -> Lengths:
-        """Return the text that fits beside the special tokens, and the targets' length."""
+        """Return the text that fits next to the special tokens, and the targets' length."""
         del vocabulary
         special, least = (3, 2) if self.pairs else (2, 1)
         if inputs_length < special + least:
@@ -153,7 +153,7 @@ class MaskedLM(Objective):
 
         def encode(texts):
             found = [split(text.decode("utf-8", "replace")) for text in texts]
-            # Without the blank, byte-level BPE would not know that the sentence begins a word.
+            # Without the space, byte-level BPE would not know that the sentence begins a word.
             spelled = [f" {s}" if n else s for each in found for n, s in enumerate(each)]
             ids, lengths = vocabulary.encode_texts(spelled)
             document = np.repeat(np.arange(len(found)), [len(each) for each in found])

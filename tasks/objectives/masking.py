@@ -18,7 +18,7 @@ import numpy as np
 from common.errors import UserError
 from tasks.tokenizer_vocabulary import TokenizerVocabulary
 
-# A longer "word" is text without blanks, and counts as several.
+# Longer runs (scripts without spaces) are split and count as several words.
 LONGEST_WORD = 16
 
 

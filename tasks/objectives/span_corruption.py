@@ -15,7 +15,7 @@ An example over 1,000 ids, EOS 1, density 0.3, mean span 1.5 (10 x 0.3 = 3 noise
     targets     999   13    14  998   19    1
 
 As in T5 (Raffel et al. 2020, arXiv:1910.10683, section 3.1.4) a chunk begins with visible text and
-ends with a span, so L alone decides the lengths of inputs and targets: 568 tokens at density 0.15
+ends with a span, so only L decides the lengths of inputs and targets: 568 tokens at density 0.15
 and mean span 3 always give 512 and 114, EOS included.
 
     T5_NOISE.lengths(512)                           -> Lengths(tokens=568, targets=114)
@@ -114,7 +114,7 @@ BYT5_NOISE = SpanNoise(density=0.15, mean_span=20.0)  # Xue et al. 2022, arXiv:2
 def noise_mask(length: Number, seed: tf.Tensor, noise: SpanNoise, n: Number = 1) -> tf.Tensor:
     """Return `n` random masks, bool [n, length >= 2], True where a token is hidden.
 
-    The numbers of noise tokens and spans depend on `length` alone. All ways to cut the noise into
+    The numbers of noise tokens and spans depend on `length` only. All ways to cut the noise into
     that many spans, and the rest into as many stretches between them, are equally likely.
     """
     if isinstance(length, int):

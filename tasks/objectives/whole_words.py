@@ -1,6 +1,6 @@
 """Whole-word span corruption: spans that start and end where words do.
 
-A word is a piece that begins with ▁ and those up to the next such piece (of bytes: a blank and
+A word is a piece that begins with ▁ and those up to the next such piece (of bytes: a space and
 what follows it). Over 1,000 ids, EOS 1, density 0.3, mean span 2 tokens (9 words x 0.3 = 3 hidden
 words of 13 / 9 tokens each, so 2 spans):
 
@@ -13,7 +13,7 @@ words of 13 / 9 tokens each, so 2 spans):
 
 Words differ in length, so no fixed chunk fills an example. Text is therefore hidden first,
 thousands of words at a time, and then cut: each example ends at the last word for which its inputs,
-its targets and the sentinels suffice. So the lengths are those of the `SpanNoise` (512 and 114),
+its targets and the sentinels suffice. So the lengths are the `SpanNoise`'s (512 and 114),
 every example is nearly full, and no text is lost.
 
     WholeWords().lengths(512)                  -> Lengths(tokens=568, targets=114)
@@ -30,7 +30,7 @@ from tasks.objectives.base import Corrupt, Lengths, Objective
 from tasks.objectives.span_corruption import T5_NOISE, SpanNoise, corrupt_rows, random_mask
 from tasks.text.token_chunks import CHUNKS_A_CALL
 
-# A longer "word" is text without blanks, and counts as several.
+# Longer runs (scripts without spaces) are split and count as several words.
 LONGEST_WORD = 16
 
 

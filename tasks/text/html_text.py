@@ -41,7 +41,7 @@ class _Reader(html.parser.HTMLParser):
         self._open: collections.Counter[str] = collections.Counter()  # by name
 
     def text(self) -> str:
-        """Return the visible text of all input, with its lines and blanks."""
+        """Return the visible text of all input, with its lines and spaces."""
         return "".join([*self._seen, *("\n" + "".join(held) for _, held in self._unseen)])
 
     def handle_starttag(self, tag, attrs):
@@ -94,7 +94,7 @@ def _is_html(tag: str, attrs: list[tuple[str, str | None]]) -> bool:
 
 
 def text_of(source: str) -> str:
-    """Return the text of an HTML fragment with single blanks; plain text is unchanged.
+    """Return the text of an HTML fragment with single spaces; plain text is unchanged.
 
     Text that only looks like HTML ("if a < b", "#include <stdio.h>") is kept: a tag must have the
     name of an HTML element and well-formed attributes. The text of a <script> or <head> that is

@@ -5,7 +5,7 @@
 
 In this order: Unicode NFC (a letter and its combining sign become one letter); Romanian cedilla
 letters to comma-below ones (old fonts had only the former; Turkish needs them, hence the switch);
-runs of blanks to one space, bare line ends, at most one empty line, no blanks at either end.
+runs of white space to one space, bare line ends, at most one empty line, no space at either end.
 `normalize` is for strings (training a vocabulary), `preprocess` for a tf.data pipeline.
 """
 
@@ -25,7 +25,7 @@ def normalize(text: str, cedilla: bool = False, nfc: bool = True, whitespace: bo
     """Return `text` in the spelling of the vocabulary.
 
     `cedilla` writes Romanian ş ţ Ş Ţ with comma below, `nfc` composes letters and combining signs,
-    `whitespace` leaves one space of a run of blanks, at most one empty line, none at the ends.
+    `whitespace` leaves one space of a run of white space, at most one empty line, none at the ends.
     """
     if nfc:
         text = unicodedata.normalize("NFC", text)
@@ -40,7 +40,7 @@ def normalize(text: str, cedilla: bool = False, nfc: bool = True, whitespace: bo
 
 
 def _tidy(line: str) -> str:
-    """Return a line with one space for each run of blanks, and none at either end."""
+    """Return a line with one space for each run of white space, and none at either end."""
     if line.isprintable() and "  " not in line and line[:1] != " " and line[-1:] != " ":
         return line  # the quick way, of most lines
     return _BLANKS.sub(" ", line).strip(" ")

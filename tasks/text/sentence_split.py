@@ -26,7 +26,7 @@ def split_to_fit(text: str, count: Count, limit: int) -> list[str]:
     """Return `text` in pieces of at most `limit` tokens.
 
     `count` returns the tokens of each of several texts; two texts joined by a space must have at
-    most one more than both alone.
+    most one more than both separately.
     """
     return list(_pack(split(text), count, limit, [str.split, list]))
 

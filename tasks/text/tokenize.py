@@ -103,7 +103,7 @@ def _fast_encoder(model: bytes) -> Callable | None:
 
 
 def _sample(tokenizer) -> list[str]:
-    """Return texts with many pieces, blanks, unknown letters, and letters encoded as bytes."""
+    """Return texts with many pieces, spaces, unknown letters, and letters encoded as bytes."""
     n = tokenizer.GetPieceSize()
     step = max(n // 2000, 1)
     pieces = [tokenizer.IdToPiece(i) for i in range(3, n, step)]

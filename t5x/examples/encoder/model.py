@@ -90,7 +90,7 @@ class MaskedLanguageModel:
     ) -> tuple[jax.Array, tuple[jax.Array, dict[str, jax.Array]]]:
         """Return the normalized loss, and (sum of weights, sums of `metrics`).
 
-        `normalizers` are those of the batch that this one is a part of. The loss of next sentences,
+        `normalizers` are of the whole batch that this one is a part of. The loss of next sentences,
         where there are labels, is their mean, or their sum if nothing normalizes.
         """
         loss, sums, _ = self._loss_and_hits(params, batch, dropout_rng, normalizers)
@@ -278,7 +278,7 @@ _in_turns.defvjp(_in_turns_with_gradients, _scale_gradients)
 
 
 def _loop(one, encoded_BLD, places: Places, gradients):
-    """Return added sums, hits [T, B, P] and `gradients` with those of each turn added.
+    """Return added sums, hits [T, B, P] and `gradients` with each turn's gradients added.
 
     `one` maps (encoded [B, P, D], targets and weights [B, P]) to ((sums, hits), gradients).
     """
@@ -298,7 +298,7 @@ def _loop(one, encoded_BLD, places: Places, gradients):
         if gradients is not None:
             head, d_encoded_BLD = gradients
             head = jax.tree.map(jnp.add, head, found[0])
-            # No place is in two turns; those of no turn, -1, are dropped.
+            # No place is in two turns; a place of no turn, -1, is dropped.
             at = jnp.where(places.parts_TBP[i] < 0, encoded_BLD.shape[1], places.parts_TBP[i])
             gradients = head, d_encoded_BLD.at[rows_B1, at].set(found[1], mode="drop")
         return i + 1, total, hits_TBP, gradients

@@ -4,7 +4,7 @@
     network.ModernBert(config=network.ModernBertConfig(vocab_size=50_368))
 
 Sources: Devlin et al. 2019 (BERT), Liu et al. 2019 (RoBERTa), Warner et al. 2024 (ModernBERT,
-arXiv 2412.13663); numbers are those of Hugging Face's transformers. As in T5 (`t5x.examples.t5`)
+arXiv 2412.13663); numbers equal Hugging Face's transformers. As in T5 (`t5x.examples.t5`)
 the layers are stacked: their parameters have a leading axis under `encoder/layers`.
 
 Shapes: B batch, L length, D emb_dim, V vocab.
@@ -32,8 +32,8 @@ from t5x.partitioning import constrain
 class EncoderConfig:
     """Sizes and numerics of an encoder; see `t5x.examples.t5.network.T5Config` for the numerics.
 
-    `max_length` is the longest example that has positions. `dropout_rate` is that of embeddings and
-    sublayers, `attention_dropout_rate` that of attention weights.
+    `max_length` is the longest example that has positions. `dropout_rate` is for embeddings and
+    sublayers, `attention_dropout_rate` for attention weights.
     """
 
     vocab_size: int
@@ -253,7 +253,7 @@ class ModernBertLayer(nn.Module):
     """Norm, self-attention, norm and gated feed-forward, added to the input."""
 
     config: ModernBertConfig
-    first: bool = False  # then the norm of the embeddings is that of the attention
+    first: bool = False  # then the norm of the embeddings is the attention's too
 
     @nn.compact
     def __call__(

@@ -1,6 +1,6 @@
 """Decodes one position at a time, with the keys and values of earlier positions cached.
 
-The layers are those of `network.Decoder`. Only their parameters are laid out differently: reading
+It runs the layers of `network.Decoder`. Only their parameters are laid out differently: reading
 them is nearly all the work of a step, so each layer's are cut from the stack and cast before the
 first step. Keys and values of the encoder's output are computed once, and the N decodes of a row
 attend to them as N queries, so nothing is repeated.

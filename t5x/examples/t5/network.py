@@ -153,7 +153,7 @@ class DecoderLayer(Block):
 
 
 def _written(kept_MHTK: jax.Array, new_M1HK: jax.Array, position: jax.Array) -> jax.Array:
-    """Return keys or values with those of one more position."""
+    """Return keys or values with one more position's."""
     return jax.lax.dynamic_update_slice_in_dim(kept_MHTK, new_M1HK.swapaxes(1, 2), position, axis=2)
 
 

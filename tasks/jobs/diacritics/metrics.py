@@ -6,7 +6,7 @@
 
 A target's words (runs of letters) are compared with the output's words of the same bare letters at
 the same place. A word missing from the output is wrong, with all its letters; surplus words count
-against precision. Sentence accuracy and changed letters consider digits, punctuation and blanks
+against precision. Sentence accuracy and changed letters consider digits, punctuation and spaces
 too. All values are in 0..1, and 0 if there is nothing to count.
 """
 
@@ -30,7 +30,7 @@ def scores(targets: Sequence[str], predictions: Sequence[str], language: str) ->
     word_accuracy; letter_accuracy, over all letters; ambiguous_accuracy, over letters that have
     forms with diacritics; precision, recall and f1 of letters with diacritics; sentence_accuracy,
     the entirely correct texts among those with a word; changed_letters, the texts that differ from
-    the input in more than diacritics, be it a letter, a digit, a mark or a blank.
+    the input in more than diacritics, be it a letter, a digit, a mark or a space.
     """
     letters = alphabet(language)
     count: collections.Counter[str] = collections.Counter()
@@ -117,7 +117,7 @@ def frequent(texts: Sequence[str], forms: WordForms) -> list[str]:
 def metric(language: str, forms: Callable[[], WordForms] | None = None) -> Callable:
     """Return a seqio metric function: `scores`, and the word accuracies of two baselines.
 
-    copy_word_accuracy is that of the unchanged input; frequent_word_accuracy that of each word's
+    copy_word_accuracy scores the unchanged input; frequent_word_accuracy scores each word's
     most frequent form, as returned by `forms`; if that raises UserError it is omitted.
     """
 

@@ -6,7 +6,7 @@
     python -m tasks.jobs.diacritics.restore write lines.txt predictions.jsonl > restored
 
 `launch/restore_diacritics.sh` runs all four. Each line of the input becomes one line of the output
-with the same letters and blanks; only diacritics are added.
+with the same letters and spaces; only diacritics are added.
 """
 
 if __name__ == "__main__":  # before any library writes to stderr
@@ -29,7 +29,7 @@ from tasks.jobs.diacritics.letters import alphabet
 from tasks.text.normalize import normalize
 
 Prediction = tuple[str, str, str]  # a piece of a line, the model's output for it, their language
-# What T5Config says of the parameters, beside numbers that the trainer checks with them.
+# What T5Config says of the parameters, and numbers that the trainer checks with them.
 _NETWORK = (
     *("vocab_size", "emb_dim", "num_heads", "head_dim", "mlp_dim", "mlp_activations", "dtype"),
     *("num_encoder_layers", "num_decoder_layers", "logits_via_embedding"),
@@ -61,7 +61,7 @@ def settings(run: str) -> str:
     if kind == "SentencePieceVocabulary":
         path = _vocabulary(run, vocabulary.get("sentencepiece_model_file"))
         found["seqio.SentencePieceVocabulary.sentencepiece_model_file"] = path
-        for function in dir(vocabularies):  # one of them is that of the task, which has to be equal
+        for function in dir(vocabularies):  # one of them is the task's, which has to be equal
             if function.endswith("_model"):
                 found[f"tasks.vocabularies.{function}.path"] = path
     if missing := [setting for setting, value in found.items() if value is None]:

@@ -117,7 +117,7 @@ def make_examples(
 
 
 def keep_given(dataset: tf.data.Dataset, language: str) -> tf.data.Dataset:
-    """Add what `tasks.jobs.diacritics.restore` needs beside a prediction, for t5x.infer to write.
+    """Add what `tasks.jobs.diacritics.restore` needs besides a prediction, for t5x.infer to write.
 
     `inputs_pretokenized` is the input with its original diacritics. t5x.infer writes the features
     that end so, hence the name of the language.
