@@ -1,9 +1,16 @@
 import errno
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
+from safetensors import SafetensorError
 
+from common.errors import UserError
 from convert import atomic_output
+from convert.formats import safetensors_writer, t5x_checkpoint_writer
+from fakes.convert_fakes import tree
+
+ARRAYS = tree({"target/a": np.ones((3, 2), np.float32)})
 
 
 def test_a_folder_appears_complete_or_not_at_all(tmp_path):
@@ -38,9 +45,33 @@ def test_a_conversion_replaces_an_older_one_and_nothing_else(tmp_path):
 def test_a_full_disk_is_reported_before_and_during(tmp_path, monkeypatch):
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=10**9))
     atomic_output.check_disk_space(tmp_path, 10**8)
-    with pytest.raises(ValueError, match=r"needs 2 GB, but its disk has 1 GB"):
+    with pytest.raises(UserError, match=r"needs 2 GB, but its disk has 1 GB"):
         atomic_output.check_disk_space(tmp_path, 2 * 10**9)
-    with pytest.raises(ValueError, match=r"is full"):
-        with atomic_output.staged(tmp_path / "checkpoint_1"):
-            raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def safetensors_fails(folder):
+    safetensors_writer.write(folder, ARRAYS, "float32")
+
+
+def checkpoint_fails(folder):
+    t5x_checkpoint_writer.write(folder / "checkpoint_1", ARRAYS)
+
+
+def disk_fails(folder):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize("write", [safetensors_fails, checkpoint_fails, disk_fails])
+def test_a_disk_that_fills_up_leaves_nothing(tmp_path, monkeypatch, write):
+    def full(kind, text):
+        def raising(*_, **__):
+            raise kind(f"{text}: No space left on device [OS error 28]")
+
+        return raising
+
+    monkeypatch.setattr("safetensors.numpy.save_file", full(SafetensorError, "I/O error"))
+    monkeypatch.setattr("tensorstore.TensorStore.write", full(ValueError, "RESOURCE_EXHAUSTED"))
+    with pytest.raises(UserError, match="is full"):
+        with atomic_output.staged(tmp_path / "made" / "checkpoint_1") as folder:
+            write(folder)
     assert list(tmp_path.iterdir()) == []

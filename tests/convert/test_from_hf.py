@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,7 +20,6 @@ from fakes.paths import GOLDEN, ROOT
 from fakes.published import ENCODERS, publish, published, published_encoder
 from fakes.tokenizer_files import words
 from t5x.checkpointing.reader import open_checkpoint
-from vocabulary.sentencepiece_model import read_model, write_model
 
 MINI = ROOT / "data" / "ro_mini" / "ro_mini.model"
 
@@ -33,22 +31,32 @@ def weights(folder):
 
 
 def there_and_back(tmp_path, *flags):
+    """Convert tmp_path/hf to a run and back; both commands compare the logits of both libraries."""
     assert converter.main(["from_hf", str(tmp_path / "hf"), str(tmp_path / "run")]) == 0
-    assert converter.main([str(tmp_path / "run"), "--vocabulary", "none", *flags]) == 0
+    assert converter.main([str(tmp_path / "run"), "--formats", "pytorch", *flags]) == 0
     return tmp_path / "run_hf" / "checkpoint_0"
 
 
-@pytest.mark.parametrize("name", [*FAMILIES, "mt5", "byt5", *ENCODERS])
+@pytest.mark.parametrize("name", [*NETWORKS, *ENCODERS, "bfloat16"])
 def test_there_and_back_is_bit_equal(tmp_path, name):
-    """The commands themselves compare the logits of both libraries."""
-    before = weights(published(tmp_path / "hf", name))
-    folder = there_and_back(tmp_path)
+    if name == "bfloat16":
+        publish(tmp_path / "hf", FAMILIES["t5_1_1"], torch.bfloat16)
+    else:
+        published(tmp_path / "hf", name)
+    before = weights(tmp_path / "hf")
+    dtype = "bfloat16" if name == "bfloat16" else "float32"
+    folder = there_and_back(tmp_path, "--vocabulary", "none", "--dtype", dtype)
+    proof = atomic_output.read_record(folder)["proof"]
+    assert proof["largest_difference"] <= 1e-4 * max(1, proof["largest_logit"])
+    assert proof["largest_logit"] > 0.5
     after = weights(folder)
     assert before.keys() == after.keys()
     assert all(torch.equal(before[name], after[name]) for name in before)
     config = json.loads((folder / "config.json").read_text())
-    family = {"pretraining": "bert", "xlm-roberta": "roberta"}.get(name, name)  # by its tokenizer
-    assert config["model_type"] == ("t5" if name in ("t5_1_0", "t5_1_1", "byt5") else family)
+    family = {"pretraining": "bert", "xlm-roberta": "roberta"}  # by its tokenizer
+    family |= dict.fromkeys(("umt5", "tied umt5"), "umt5") | {"mt5": "mt5"}
+    family |= {"roberta": "roberta", "modernbert": "modernbert", "bert": "bert"}
+    assert config["model_type"] == family.get(name, "t5")
     assert (name == "pretraining") == (config["architectures"] == ["BertForPreTraining"])
 
 
@@ -60,21 +68,13 @@ def test_a_byt5_is_known_by_its_tokenizer(tmp_path, sentinels):
         tokenizer_files.write_byte_tokenizer(str(folder), extra_ids=sentinels)
     else:
         ByT5Tokenizer().save_pretrained(folder)
-    assert converter.main(["from_hf", str(folder), str(tmp_path / "run")]) == 0
-    assert converter.main([str(tmp_path / "run"), "--formats", "pytorch"]) == 0
-    done = tmp_path / "run_hf" / "checkpoint_0"
+    done = there_and_back(tmp_path)
     assert atomic_output.read_record(done)["proof"]["tokenizer_texts"] > 0
     found = AutoTokenizer.from_pretrained(done)
     assert found("é").input_ids == [0xC3 + 3, 0xA9 + 3, 1]
     assert len(found) == 259 + sentinels
     if sentinels:
         assert found.convert_tokens_to_ids("<extra_id_0>") == 358
-
-
-def test_bfloat16_there_and_back_is_bit_equal(tmp_path):
-    before = weights(publish(tmp_path / "hf", FAMILIES["t5_1_1"], torch.bfloat16))
-    after = weights(there_and_back(tmp_path, "--dtype", "bfloat16"))
-    assert all(torch.equal(before[name], after[name]) for name in before)
 
 
 def test_a_checkpoint_survives_the_way_through_hugging_face(tmp_path):
@@ -117,11 +117,11 @@ def test_repeated_unused_and_renamed_tensors_of_old_files_are_read(tmp_path):
 def test_a_run_with_its_vocabulary_answers_in_transformers(tmp_path):
     folder = publish(tmp_path / "hf", dataclasses.replace(FAMILIES["t5_1_1"], vocab_size=2048))
     (folder / "spiece.model").write_bytes(MINI.read_bytes())
-    assert converter.main(["from_hf", str(folder), str(tmp_path / "run")]) == 0
+    done = there_and_back(tmp_path, "--language", "ro", "--license", "cc0-1.0")
     assert (tmp_path / "run" / "vocabulary.model").read_bytes() == MINI.read_bytes()
-    assert converter.main([str(tmp_path / "run"), "--language", "ro", "--license", "cc0-1.0"]) == 0
-    done = tmp_path / "run_hf" / "checkpoint_0"
-    assert json.loads((done / "conversion.json").read_text())["proof"]["tokenizer_texts"] > 0
+    record = atomic_output.read_record(done)
+    assert record["proof"]["tokenizer_texts"] > 0
+    assert [given for given, _ in record["examples"]] == ["<extra_id_0>"], "it names no sentences"
     model = AutoModelForSeq2SeqLM.from_pretrained(done)
     sentence = "Copiii se joacă <extra_id_0> în curte."
     ids = AutoTokenizer.from_pretrained(done)(sentence, return_tensors="pt").input_ids
@@ -131,26 +131,17 @@ def test_a_run_with_its_vocabulary_answers_in_transformers(tmp_path):
     assert "language:\n- ro" in (done / "README.md").read_text()
 
 
-@pytest.mark.parametrize("extra_ids", [50, 300])
-def test_sentinels_behind_the_pieces_keep_their_ids_there_and_back(tmp_path, extra_ids):
+def test_sentinels_behind_the_pieces_keep_their_ids_there_and_back(tmp_path, outside_model):
     """The conversion back reads their number from the gin and proves the ids of texts."""
-    model = read_model(str(MINI))
-    del model.pieces[-100:]
-    rows = 1948 + extra_ids
+    rows = 1948 + 300
     folder = publish(tmp_path / "hf", dataclasses.replace(FAMILIES["umt5"], vocab_size=rows))
-    write_model(model, str(tmp_path / "outside.model"))
-    tokenizer_files.write_tokenizer(
-        str(tmp_path / "outside.model"), str(folder), extra_ids=extra_ids
-    )
-    assert converter.main(["from_hf", str(folder), str(tmp_path / "run")]) == 0
+    tokenizer_files.write_tokenizer(outside_model, str(folder), extra_ids=300)
+    done = there_and_back(tmp_path)
     gin = Bindings.read((tmp_path / "run" / "config.gin").read_text())
-    assert gin.of("SentencePieceVocabulary") == {"extra_ids": extra_ids}
-    assert converter.main([str(tmp_path / "run"), "--formats", "pytorch"]) == 0
-    done = tmp_path / "run_hf" / "checkpoint_0"
+    assert gin.of("SentencePieceVocabulary") == {"extra_ids": 300}
     assert atomic_output.read_record(done)["proof"]["tokenizer_texts"] > 0
     found = AutoTokenizer.from_pretrained(done)
-    assert found.convert_tokens_to_ids("<extra_id_0>") == rows - 1
-    assert found.convert_tokens_to_ids(f"<extra_id_{extra_ids - 1}>") == 1948
+    assert found.convert_tokens_to_ids(["<extra_id_0>", "<extra_id_299>"]) == [rows - 1, 1948]
     assert len(found) == rows
 
 
@@ -199,23 +190,9 @@ def test_bad_folders_are_one_sentence(tmp_path, capsys):
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("name", ["t5_1_0", "modernbert"])
-def test_a_full_disk_or_logits_that_differ_leave_nothing(tmp_path, capsys, monkeypatch, name):
-    published(tmp_path / "hf", name)
-
-    def wrong(said):
-        assert said in refusal(capsys, "from_hf", tmp_path / "hf", tmp_path / "run")
-        assert [path.name for path in tmp_path.iterdir()] == ["hf"]
-
-    def full(*_, **__):  # as tensorstore reports it
-        raise ValueError("RESOURCE_EXHAUSTED: Failed to write: No space left on device [OS error]")
-
-    with monkeypatch.context() as patch:
-        patch.setattr("tensorstore.TensorStore.write", full, raising=True)
-        wrong("is full: nothing was left there")
-    with monkeypatch.context() as patch:
-        patch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=10))
-        wrong("but its disk has 10 B free")
+def test_logits_that_differ_leave_nothing(tmp_path, capsys, monkeypatch):
+    published(tmp_path / "hf", "t5_1_0")
     right = torch_logits.torch_logits
     monkeypatch.setattr(torch_logits, "torch_logits", lambda *given: right(*given)[:, ::-1])
-    wrong("logits differ")
+    assert "logits differ" in refusal(capsys, "from_hf", tmp_path / "hf", tmp_path / "run")
+    assert [path.name for path in tmp_path.iterdir()] == ["hf"]

@@ -131,8 +131,8 @@ def test_a_token_or_a_network_that_fails_is_one_sentence_before_converting(
         return message
 
     name = ("--push_to_hub", "user/name")
-    assert "not of the form user/name" in refused("--push_to_hub", "no name")
-    assert "not of the form user/name" in refused("--push_to_hub", "name")
+    for wrong in ("no name", "name"):
+        assert "not of the form user/name" in refused("--push_to_hub", wrong)
     server.role = "read"
     assert "Your token may only read" in refused(*name)
     monkeypatch.setenv("HF_TOKEN", "hf_old")
@@ -143,11 +143,6 @@ def test_a_token_or_a_network_that_fails_is_one_sentence_before_converting(
     assert "does not answer (" in refused(*name)
     monkeypatch.delenv("HF_TOKEN")
     assert "set HF_TOKEN" in refused(*name)
-
-
-def test_without_a_conversion_nothing_is_sent(tmp_path):
-    with pytest.raises(ValueError, match="not a finished conversion"):
-        hub.upload(tmp_path, "user/name")
 
 
 def test_a_published_model_is_checked_and_taken_back_by_its_name(server, tmp_path):
@@ -166,44 +161,33 @@ def test_a_published_model_is_checked_and_taken_back_by_its_name(server, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("check", "values"),
-    [
-        (hub.license_id, ("apache-2.0", "cc-by-4.0", "mit", "openrail++", "other")),
-        (hub.language_code, ("ro", "en", "tzo", "multilingual", "code")),
-    ],
-)
-def test_what_the_hub_knows_is_taken(check, values):
-    assert [check(value) for value in values] == [*values]
-    assert hub.LICENSES.lower() == hub.LICENSES
-
-
-@pytest.mark.parametrize(
     ("check", "value", "offered"),
     [
-        (hub.license_id, "Apache-2.0", "apache-2.0"),
+        (hub.license_id, "apache-2.0", None),
+        (hub.license_id, "openrail++", None),
         (hub.license_id, "Apache License 2.0", "apache-2.0"),
-        (hub.license_id, "CC BY 4.0", "cc-by-4.0"),
         (hub.license_id, "gpl-4", "gpl"),
         (hub.license_id, "", "mit"),
-        (hub.language_code, "romanian", "ro"),
+        (hub.language_code, "ro", None),
+        (hub.language_code, "tzo", None),
+        (hub.language_code, "multilingual", None),
         (hub.language_code, "Moldovan", "ro"),
-        (hub.language_code, "ro-RO", "ro"),
         (hub.language_code, "tzo_Latn", "tzo"),
         (hub.language_code, "ron", "ro or tzo"),
-        (hub.language_code, "", "ro or tzo"),
     ],
 )
-def test_anything_else_is_refused_with_the_nearest(check, value, offered):
-    with pytest.raises(argparse.ArgumentTypeError, match=f"such as {offered}"):
-        check(value)
+def test_what_the_hub_does_not_know_is_refused_with_the_nearest(check, value, offered):
+    if offered is None:
+        assert check(value) == value
+    else:
+        with pytest.raises(argparse.ArgumentTypeError, match=f"such as {offered}"):
+            check(value)
 
 
 @pytest.mark.parametrize(
     ("card", "said"),
     [
-        ({"license": "odc-by"}, "odc-by"),
         ({"license": ["cc0-1.0", "odc-by"]}, "cc0-1.0, odc-by"),
-        ({"license": None}, hub.NO_LICENSE),
         ({}, hub.NO_LICENSE),
         (None, hub.NO_LICENSE),
     ],

@@ -31,16 +31,6 @@ def test_bad_input_is_one_sentence_and_leaves_nothing(run_folder, capsys, tmp_pa
     assert not list(out.glob("**/*"))
 
 
-def test_metadata_that_the_hub_refuses_ends_the_command_before_the_checkpoint_is_read(
-    capsys, tmp_path
-):
-    for flags, said in (
-        (("--license", "GPLv9"), "'GPLv9' is no licence of a model card"),
-        (("--language", "ro", "xx"), "'xx' is no language of a model card"),
-    ):
-        assert said in refusal(capsys, tmp_path / "absent", *flags)
-
-
 def test_a_vocabulary_must_be_found(run_folder, capsys):
     assert "no vocabulary.model" in refusal(capsys, run_folder)
     assert "There is no vocabulary" in refusal(capsys, run_folder, "--vocabulary", "absent.model")

@@ -10,7 +10,6 @@ import pytest
 import safetensors.numpy
 import torch
 import transformers
-from safetensors import SafetensorError
 from sentencepiece import sentencepiece_model_pb2
 from transformers import AutoModelForSeq2SeqLM
 
@@ -87,8 +86,12 @@ def scores(model, golden):
 
 
 def test_a_run_is_converted_by_its_own_gin_and_then_skipped(run_folder, capsys):
-    assert convert(run_folder, "--vocabulary", "none") == 0
+    assert convert(run_folder, "--vocabulary", "none", "--no_verify") == 0
     folder = run_folder.parent / "run_hf" / "checkpoint_25"
+    assert "Not verified" in (folder / "README.md").read_text()
+    assert atomic_output.read_record(folder)["proof"] is None
+    assert convert(run_folder, "--vocabulary", "none") == 0  # an unproved folder is not done
+    assert "Verified" in (folder / "README.md").read_text()
     names = {path.name for path in folder.iterdir()}
     assert names == {
         "README.md",
@@ -173,15 +176,6 @@ def test_all_checkpoints_or_their_mean(run_folder, capsys):
     assert all(np.array_equal(mean[name], one[name] * np.float32(1.5)) for name in one)
 
 
-def test_no_verify_is_written_into_the_card(run_folder):
-    assert convert(run_folder, "--vocabulary", "none", "--no_verify") == 0
-    folder = run_folder.parent / "run_hf" / "checkpoint_25"
-    assert "Not verified" in (folder / "README.md").read_text()
-    assert atomic_output.read_record(folder)["proof"] is None
-    assert convert(run_folder, "--vocabulary", "none") == 0  # an unproved folder is not done
-    assert "Verified" in (folder / "README.md").read_text()
-
-
 def run_of(folder, family):
     """Write a run of a published encoder with a tokenizer of words; return both."""
     model = published_encoder(folder / "published", family)
@@ -225,12 +219,9 @@ def test_xlm_r_stays_xlm_r_by_its_tokenizer(tmp_path):
 @pytest.mark.parametrize(
     ("family", "change", "flags", "sentence"),
     [
-        ("bert", None, ["--model_type", "t5"], "model_type t5 cannot hold"),
         ("bert", None, ["--formats", "flax"], "--formats flax"),
         ("bert", "remove", [], "holds no tokenizer.json: give the folder of the trained one"),
-        ("bert", "many", [], "has 70 ids and the embedding 60 rows"),
         ("roberta", "padding", [], "pads with id 0, but transformers counts the positions"),
-        ("bert", "gin", [], "mlp_dim 16"),
     ],
 )
 def test_an_encoder_that_cannot_be_converted_is_refused(
@@ -239,13 +230,8 @@ def test_an_encoder_that_cannot_be_converted_is_refused(
     _, run = run_of(tmp_path, family)
     if change == "remove":
         (run / "tokenizer/tokenizer.json").unlink()
-    elif change == "many":
-        words(run / "tokenizer", count=70)
     elif change == "padding":
         words(run / "tokenizer", special=("<pad>", "<s>", "</s>", "<mask>"))
-    elif change == "gin":
-        gin = (run / "config.gin").read_text().replace("mlp_dim = 12", "mlp_dim = 16")
-        (run / "config.gin").write_text(gin)
     assert sentence in refusal(capsys, run, *flags)
     assert not list(tmp_path.glob("run_hf/*"))
 
@@ -272,32 +258,28 @@ def test_a_scanned_umt5_checkpoint_is_recognized(tmp_path, monkeypatch):
     assert "tie_word_embeddings = False" in (folder / "README.md").read_text()
 
 
-KERNELS = {"t5_1_1": "decoder/layers_1/mlp/wo/kernel", "bert": "encoder/layers_1/mlp/wo/kernel"}
 FAULTS = {
     "NaN inside": (lambda t, k: t[k].__setitem__((3, 5), np.nan), "holds 1 values"),
     "infinity": (lambda t, k: t[k].__setitem__((3, 5), -np.inf), "holds 1 values"),
     "nothing but zeros": (lambda t, k: t[k].fill(0), "holds nothing but zeros"),
     "a missing tensor": (lambda t, k: t.pop(k), "it lacks"),
-    "another layer": (
-        lambda t, k: t.update({k.replace("layers_1", "layers_9"): t[k]}),
-        "no rule takes its",
-    ),
+    "another layer": (lambda t, k: t.update({k.replace("_1", "_9"): t[k]}), "no rule takes its"),
     "a wrong shape": (lambda t, k: t.update({k: t[k][:-1]}), "but mlp_dim"),
 }
 
 
-@pytest.mark.parametrize("network", KERNELS)
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_in_the_checkpoint_is_named_and_leaves_nothing(tmp_path, capsys, network, fault):
-    plant, message = FAULTS[fault]
+@pytest.mark.parametrize(("network", "stack"), [("t5_1_1", "decoder"), ("bert", "encoder")])
+def test_a_fault_in_the_checkpoint_is_named_and_leaves_nothing(tmp_path, capsys, network, stack):
     sizes = (FAMILIES | ENCODERS)[network]
-    values, kernel = arrays(sizes), KERNELS[network]
-    plant(values, kernel)
-    write_run(tmp_path / "run", sizes, values)
-    said = refusal(capsys, tmp_path / "run", "--vocabulary", "none")
-    assert message in said
-    assert kernel.rpartition("layers_")[2][1:] in said
-    assert not list(tmp_path.glob("run_hf/*"))
+    kernel = f"{stack}/layers_1/mlp/wo/kernel"
+    for fault, (plant, message) in FAULTS.items():
+        values = arrays(sizes)
+        plant(values, kernel)
+        write_run(tmp_path / fault, sizes, values)
+        said = refusal(capsys, tmp_path / fault, "--vocabulary", "none")
+        assert message in said
+        assert "/mlp/wo/kernel" in said
+    assert not list(tmp_path.glob("*_hf/*"))
 
 
 def test_biases_and_tables_of_types_may_be_zeros(tmp_path):
@@ -310,30 +292,16 @@ def test_biases_and_tables_of_types_may_be_zeros(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("kind", "pattern", "said"),
-    [
-        ("orbax", "**/d/*", "restore another one"),
-        ("legacy", "target.token_embedder.embedding/0.0", "token_embedder"),
-    ],
+    ("kind", "pattern"), [("orbax", "**/d/*"), ("legacy", "target.token_embedder.embedding/0.0")]
 )
 def test_a_truncated_checkpoint_is_one_sentence_and_leaves_nothing(
-    run_folder, capsys, kind, pattern, said
+    run_folder, capsys, kind, pattern
 ):
     checkpoint = run_folder / "checkpoint_25"
     shutil.rmtree(checkpoint)
     shutil.copytree(GOLDEN / "t5_1_1" / kind / "checkpoint_25", checkpoint)
     largest = max(checkpoint.glob(pattern), key=lambda path: path.stat().st_size)
-    largest.write_bytes(largest.read_bytes()[:100])
-    assert said in refusal(capsys, run_folder, "--vocabulary", "none")
-    largest.unlink()
-    assert said in refusal(capsys, run_folder, "--vocabulary", "none")
+    for damage in (lambda: largest.write_bytes(largest.read_bytes()[:100]), largest.unlink):
+        damage()
+        assert "another" in refusal(capsys, run_folder, "--vocabulary", "none")
     assert not list(run_folder.parent.glob("run_hf/*"))
-
-
-def test_a_disk_that_fills_up_leaves_nothing(run_folder, capsys, monkeypatch):
-    def full(*_, **__):
-        raise SafetensorError("I/O error: No space left on device (os error 28)")
-
-    monkeypatch.setattr("safetensors.numpy.save_file", full)
-    assert "is full" in refusal(capsys, run_folder, "--vocabulary", "none")
-    assert not list((run_folder.parent / "run_hf").iterdir())

@@ -70,20 +70,3 @@ def test_another_licence_writes_the_card_alone(run_folder, folder, capsys):
     after = {path.name: os.stat(path).st_mtime_ns for path in folder.iterdir()}
     changed = {name for name in after if after[name] != before[name]}
     assert changed == {"README.md", "conversion.json"}
-
-
-def test_sentences_are_the_given_ones_else_the_runs_else_a_mask(run_folder, tmp_path):
-    texts = lambda args: converter._options(*args).texts
-    opened = lambda folder: converter.model_dir.open_run(str(folder))
-    args = converter._arguments([str(run_folder)])
-    assert texts((opened(run_folder), args)) == TEXTS
-    given = converter._arguments([str(run_folder), "--examples", "Ana."])
-    assert texts((opened(run_folder), given)) == ("Ana.",)
-    other = tmp_path / "other"
-    shutil.copytree(run_folder, other)
-    gin = (other / "config.gin").read_text()
-    (other / "config.gin").write_text(gin.split("from t5x import watch")[0])
-    assert texts((opened(other), args)) == ("<extra_id_0>",)
-    (other / "inference_eval").mkdir()
-    (other / "inference_eval" / "quality-100.jsonl").touch()
-    assert texts((opened(other), args)) == ()

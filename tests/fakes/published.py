@@ -15,7 +15,8 @@ def publish(folder, sizes, dtype=torch.float32):
     config = AutoConfig.for_model(**sizes.config())
     model = AutoModelForSeq2SeqLM.from_config(config)
     if not sizes.tied:
-        model.lm_head.weight = torch.nn.Parameter(torch.randn(sizes.vocab_size, sizes.emb_dim))
+        model.lm_head.weight = torch.nn.Parameter(torch.empty(sizes.vocab_size, sizes.emb_dim))
+    _randomize(model)
     model.to(dtype).save_pretrained(folder)
     if not sizes.tied:  # as every published model of 1.1 has it; transformers 5 writes true
         path = folder / "config.json"
@@ -24,8 +25,11 @@ def publish(folder, sizes, dtype=torch.float32):
     return folder
 
 
-def weights_named(state):
-    return {name for name in state if "embed_tokens" not in name}
+def _randomize(model):
+    """Make each parameter random, also those that are ones or zeros before training."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            torch.nn.init.normal_(parameter, 1.0 if "norm" in name.lower() else 0.0, 0.3)
 
 
 _ENCODER = {"vocab_size": 60, "hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 12}
@@ -48,9 +52,7 @@ def published_encoder(folder, family):
     config = architecture.split("For")[0] + "Config"
     config = getattr(transformers, config)(**fields, **_IDS, eos_token_id=2)
     model = getattr(transformers, architecture)(config)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            torch.nn.init.normal_(parameter, 1.0 if "norm" in name.lower() else 0.0, 0.3)
+    _randomize(model)
     model.save_pretrained(folder)
     (folder / "tokenizer.json").write_text("{}")
     return model

@@ -1,8 +1,11 @@
+import math
+
 import ml_dtypes
 import msgpack
 import numpy as np
 import pytest
 
+from convert import t5x_params
 from convert.formats import t5x_checkpoint_writer
 from t5x.checkpointing import layout, lazy_array
 from t5x.checkpointing.reader import open_checkpoint
@@ -14,43 +17,39 @@ VALUES = {
     "state/param_states/a/kernel/v_row": np.arange(7, dtype=np.float32),
     "state/step": np.int32(9),
 }
+ARRAYS = {name: lazy_array.from_numpy(value) for name, value in VALUES.items()}
 
 
-def write(folder):
-    arrays = {name: lazy_array.from_numpy(value) for name, value in VALUES.items()}
-    t5x_checkpoint_writer.write(folder, arrays)
-
-
-@pytest.mark.parametrize("block", [2**25, 40, 1])
-def test_what_was_written_is_read_whatever_the_chunks(tmp_path, monkeypatch, block):
-    monkeypatch.setattr("convert.t5x_params._BLOCK", block)
-    write(tmp_path / "checkpoint_9")
-    found = open_checkpoint(str(tmp_path / "checkpoint_9"))
+def test_what_was_written_is_read_again_and_scalars_are_in_the_index(tmp_path):
+    folder = tmp_path / "checkpoint_9"
+    t5x_checkpoint_writer.write(folder, ARRAYS)
+    found = open_checkpoint(str(folder))
     assert found.keys() == VALUES.keys()
     for name, value in VALUES.items():
         read = found[name].read()
         assert (read.shape, read.dtype) == (value.shape, value.dtype)
         np.testing.assert_array_equal(read, value)
-
-
-def test_what_t5x_does_not_partition_is_in_the_index(tmp_path):
-    write(tmp_path / "checkpoint_9")
-    folders = {path.name for path in (tmp_path / "checkpoint_9").iterdir() if path.is_dir()}
+    # T5X reads what it does not partition from nowhere else.
+    folders = {path.name for path in folder.iterdir() if path.is_dir()}
     assert folders == {"target.a.kernel", "target.b.scale"}
-    index = msgpack.unpackb((tmp_path / "checkpoint_9" / "checkpoint").read_bytes())
+    index = msgpack.unpackb((folder / "checkpoint").read_bytes())
     assert isinstance(index["optimizer"]["state"]["step"], msgpack.ExtType)
 
 
-def test_a_checkpoint_is_one_only_when_all_is_written(tmp_path, monkeypatch):
-    folder = tmp_path / "checkpoint_9"
-    stored = t5x_checkpoint_writer._stored
+def test_large_arrays_are_cut_into_blocks_of_rows():
+    for shape in ((300_000, 768), (5, 10**8), (7, 1), (1,)):
+        blocks = list(t5x_params.row_blocks(shape))
+        assert [row for block in blocks for row in range(shape[0])[block]] == [*range(shape[0])]
+        rows = t5x_params.rows_per_block(shape)
+        assert all(block.stop - block.start <= rows for block in blocks)
+        assert rows == 1 or rows * math.prod(shape[1:]) * 4 <= 2**25
 
-    def fails(folder, key, values):
-        if key.startswith("target.b"):
-            raise OSError("gone")
-        return stored(folder, key, values)
 
-    monkeypatch.setattr(t5x_checkpoint_writer, "_stored", fails)
+def test_a_checkpoint_is_one_only_when_all_is_written(tmp_path):
+    def gone(index):
+        raise OSError("gone")
+
+    last = lazy_array.LazyArray((2, 2), np.dtype(np.float32), gone)
     with pytest.raises(OSError, match="gone"):
-        write(folder)
-    assert layout.kind(str(folder)) is None
+        t5x_checkpoint_writer.write(tmp_path / "checkpoint_9", ARRAYS | {"target/z": last})
+    assert layout.kind(str(tmp_path / "checkpoint_9")) is None

@@ -51,16 +51,7 @@ def bytes_model(tmp_path_factory):
     return str(path)
 
 
-@pytest.fixture(scope="module")
-def outside_model(tmp_path_factory):
-    path = str(tmp_path_factory.mktemp("outside") / "outside.model")
-    model = read_model(MINI)
-    del model.pieces[-100:]
-    write_model(model, path)
-    return path
-
-
-@pytest.mark.parametrize("kind", [None, "t5", "mt5", "umt5"])
+@pytest.mark.parametrize("kind", [None, "t5", "umt5"])
 def test_the_ids_do_not_depend_on_the_models_config(tmp_path, texts, kind):
     """umT5's registered class uses tokenizer.json unchanged, T5's rebuilds it."""
     if kind:
@@ -71,13 +62,15 @@ def test_the_ids_do_not_depend_on_the_models_config(tmp_path, texts, kind):
     assert_same_ids(vocabulary, tokenizer, texts)
     assert len(tokenizer) == 2048
     assert tokenizer("<extra_id_0>").input_ids == [2047, 1]
+    text = "Ana are mere, iar țăranii și-au strâns grânele."
+    assert tokenizer.decode(tokenizer(text).input_ids, skip_special_tokens=True) == text
     tokenizer.save_pretrained(tmp_path / "again")
     for folder in (tmp_path, tmp_path / "again"):
         by_class = T5Tokenizer.from_pretrained(folder)
         assert_same_ids(vocabulary, by_class, texts)
 
 
-@pytest.mark.parametrize("extra_ids", [0, 50, 100, 300])
+@pytest.mark.parametrize("extra_ids", [0, 100, 300])
 def test_sentinels_behind_the_model(tmp_path, texts, outside_model, extra_ids):
     tokenizer_files.write_tokenizer(outside_model, str(tmp_path), extra_ids=extra_ids)
     tokenizer = AutoTokenizer.from_pretrained(tmp_path)
@@ -103,7 +96,7 @@ def test_byte_fallback(tmp_path, texts, bytes_model):
     assert tokenizer.decode(tokenizer("漢字 😀").input_ids, skip_special_tokens=True) == "漢字 😀"
 
 
-@pytest.mark.parametrize("extra_ids", [0, 100, 125])
+@pytest.mark.parametrize("extra_ids", [0, 125])
 def test_byte_tokenizer_counts_down_as_seqio(tmp_path, texts, extra_ids):
     tokenizer_files.write_byte_tokenizer(str(tmp_path), extra_ids=extra_ids)
     tokenizer = AutoTokenizer.from_pretrained(tmp_path)
@@ -113,15 +106,6 @@ def test_byte_tokenizer_counts_down_as_seqio(tmp_path, texts, extra_ids):
     assert len(tokenizer) == 259 + extra_ids
     assert sentinel_ids(tokenizer) == list(range(258 + extra_ids, 258, -1))
     assert tokenizer("ș").input_ids == [203, 156, 1]
-
-
-def test_decoding_gives_the_text_back(tmp_path):
-    tokenizer_files.write_tokenizer(MINI, str(tmp_path))
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
-    text = "Ana are mere, iar țăranii și-au strâns grânele."
-    assert tokenizer.decode(tokenizer(text).input_ids, skip_special_tokens=True) == text
-    masked = tokenizer("Ana <extra_id_0> mere.").input_ids
-    assert tokenizer.decode(masked, skip_special_tokens=True) == "Ana mere."
 
 
 def test_files_are_the_same_every_time(tmp_path):

@@ -15,15 +15,6 @@ from vocabulary.sentencepiece_model import read_model, write_model
 MINI = str(ROOT / "data" / "ro_mini" / "ro_mini.model")
 
 
-@pytest.fixture
-def outside_model(tmp_path):
-    """A model of 1948 pieces without sentinels."""
-    model = read_model(MINI)
-    del model.pieces[-100:]
-    write_model(model, str(tmp_path / "outside.model"))
-    return str(tmp_path / "outside.model")
-
-
 def test_a_wrong_sentinel_behind_the_first_hundred_is_noticed(tmp_path, outside_model):
     tokenizer_files.write_tokenizer(outside_model, str(tmp_path), extra_ids=300)
     vocabulary = TrainedVocabulary(outside_model, 300)

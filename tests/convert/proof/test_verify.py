@@ -1,6 +1,4 @@
-"""transformers computes the trainer's logits, and one wrong tensor is found."""
-
-import dataclasses
+"""One wrong tensor is found; tests/convert/test_from_hf.py proves the right ones."""
 
 import numpy as np
 import pytest
@@ -10,7 +8,6 @@ from convert.tokenizer import TrainedVocabulary
 from fakes.convert_fakes import ENCODERS, FAMILIES, NETWORKS, arrays, tree, write_folder, write_run
 
 ALL = NETWORKS | ENCODERS
-ALL |= {"pretraining": dataclasses.replace(ENCODERS["bert"], next_sentence=True)}
 SIZES = FAMILIES["t5_1_1"]
 BATCH = verify.probe_batch(SIZES)
 
@@ -18,16 +15,6 @@ BATCH = verify.probe_batch(SIZES)
 def logits_of(folder, sizes, batch):
     model = torch_logits.load_network(folder, sizes)
     return torch_logits.torch_logits(model, sizes, batch)
-
-
-@pytest.mark.parametrize("name", ALL)
-def test_transformers_computes_the_same_logits(tmp_path, name):
-    sizes = ALL[name]
-    write_folder(tmp_path / "hf", sizes, arrays(sizes))
-    checkpoint = str(write_run(tmp_path / "run", sizes))
-    facts = verify.verify(tmp_path / "hf", [checkpoint], sizes)
-    assert facts["largest_difference"] <= 1e-4 * max(1, facts["largest_logit"])
-    assert facts["largest_logit"] > 0.5
 
 
 def test_a_model_or_tokenizer_of_another_network_is_refused(tmp_path):

@@ -61,13 +61,6 @@ def test_evaluations_are_the_last_metrics_of_each_task_up_to_the_checkpoint(tmp_
     assert loss_curve.evaluations(tmp_path / "absent") == {}
 
 
-def test_the_curves_are_drawn(tmp_path):
-    loss_curve.draw({"train": [(1, 8.0), (2, 7.0)], "eval": []}, "tiny", tmp_path / "loss.png")
-    data = (tmp_path / "loss.png").read_bytes()
-    assert data[:8] == b"\x89PNG\r\n\x1a\n"
-    assert struct.unpack(">II", data[16:24]) == (840, 420)
-
-
 def test_figures_of_a_pretrained_run_do_not_make_it_a_fine_tuned_one(tmp_path):
     assert not loss_curve.was_fine_tuned(tmp_path)
     (tmp_path / "inference_eval").mkdir()

@@ -1,0 +1,14 @@
+import pytest
+
+from fakes.paths import MINI
+from vocabulary.sentencepiece_model import read_model, write_model
+
+
+@pytest.fixture(scope="session")
+def outside_model(tmp_path_factory):
+    """The path of a SentencePiece model of 1948 pieces, without sentinels."""
+    path = str(tmp_path_factory.mktemp("outside") / "outside.model")
+    model = read_model(str(MINI / "ro_mini.model"))
+    del model.pieces[-100:]
+    write_model(model, path)
+    return path
