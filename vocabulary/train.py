@@ -8,8 +8,9 @@
 SentencePiece's is a unigram model (https://arxiv.org/abs/1808.06226) with T5's normalization
 (nmt_nfkc), pad 0, eos 1, unk 2, no bos, and the 100 sentinels as its last pieces; `--size` counts
 all of them. `--kind wordpiece` and `--kind byte_bpe` write a folder with a `tokenizer.json` and the
-special tokens of BERT, RoBERTa or ModernBERT (`vocabulary.tokenizer_training`). The same text and
-settings give the same files, byte for byte.
+special tokens of BERT, RoBERTa or ModernBERT (`vocabulary.tokenizer_training`). A line that the
+corpus repeats counts once: SentencePiece needs hours for long texts that it meets again and again,
+such as licences and menus. The same text and settings give the same files, byte for byte.
 """
 
 if __name__ == "__main__":  # before any library writes to stderr
@@ -19,14 +20,16 @@ if __name__ == "__main__":  # before any library writes to stderr
 
 import argparse
 import collections
+import contextlib
 import io
 import itertools
 import os
 import re
 import string
 import sys
+import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import sentencepiece
 
@@ -45,6 +48,7 @@ REQUIRED_CHARACTERS = (
 # Those of the language are looked for in so many lines.
 _LINES_FOR_LETTERS, _OFTEN = 100_000, 20
 _LINES_FOR_REPORT = 20_000
+_REPORT_SECONDS = 10
 # In the joiner's place while training, since SentencePiece's own rules would lose it.
 _MARK = "\U000f200c"
 
@@ -68,12 +72,11 @@ def train_vocabulary(
     character_coverage: float = 0.9999,
     required_characters: str = REQUIRED_CHARACTERS,
     joiner: bool = False,
-    max_lines: int = 5_000_000,
 ) -> spm.ModelProto:
     """Train a unigram model of exactly `size` pieces (a multiple of 128), sentinels included.
 
-    `lines` are normalized text; SentencePiece drops those above 4,192 bytes. A uniform sample of
-    `max_lines` is kept in memory (about 30 bytes a character while fitting).
+    `lines` are normalized text; SentencePiece drops lines above 4,192 bytes. It keeps all in memory
+    (about 30 bytes a character while fitting).
     `character_coverage` is the share of its characters that become pieces, `required_characters`
     become pieces even if they are rare, and `byte_fallback` adds 256 byte pieces instead of <unk>.
     With `joiner` the zero-width non-joiner is a piece too, which the model does not normalize away.
@@ -98,8 +101,6 @@ def train_vocabulary(
             byte_fallback=byte_fallback,
             character_coverage=character_coverage,
             required_chars=required_characters + (_MARK if joiner else ""),
-            input_sentence_size=max_lines,
-            shuffle_input_sentence=True,
             num_threads=16,  # constant: another number of threads sums in another order
             minloglevel=2,
         )
@@ -124,6 +125,25 @@ def letters_of(lines: Iterable[str], size: int) -> str:
     often = [c for c, n in counts.most_common(size // 16) if n >= _OFTEN]
     cases = {case for c in often for case in (c, c.lower(), c.upper()) if len(case) == 1}
     return "".join(sorted(cases - {*REQUIRED_CHARACTERS}))
+
+
+@contextlib.contextmanager
+def _progress(stage: str) -> Iterator[None]:
+    """Report a stage on stderr, and every ten seconds how long it has run."""
+    done, start = threading.Event(), time.monotonic()
+
+    def report() -> None:
+        while not done.wait(_REPORT_SECONDS):
+            print(f"  {time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)
+
+    print(stage, file=sys.stderr, flush=True)
+    reporter = threading.Thread(target=report, daemon=True)
+    reporter.start()
+    try:
+        yield
+    finally:
+        done.set()
+        reporter.join()
 
 
 def _explain(error: str, size: int) -> str:
@@ -169,7 +189,8 @@ def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--out", type=arguments.text, required=True, help=about)
     add("--byte_fallback", action="store_true", help="bytes instead of <unk>, as in mT5")
     add("--character_coverage", type=arguments.number(above=0, most=1), default=0.9999)
-    add("--max_lines", type=number, default=5_000_000, help="lines kept, sampled uniformly")
+    about = "lines kept, sampled uniformly, of which repeated ones count once"
+    add("--max_lines", type=number, default=5_000_000, help=about)
     add("--overwrite", action="store_true", help="replace an existing --out")
     add("--beside", type=arguments.text, help=BESIDE_HELP)
     args = parser.parse_args(argv)
@@ -192,20 +213,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         "character_coverage": args.character_coverage,
         "required_characters": REQUIRED_CHARACTERS + letters_of(first, args.size),
     }
-    lines = itertools.chain(first, lines)
     start = time.monotonic()
-    if args.kind == "sentencepiece":
-        joiner, most = writes_joiners(first), args.max_lines
-        settings |= {"byte_fallback": args.byte_fallback, "joiner": joiner, "max_lines": most}
-        spm.write_model(train_vocabulary(lines, args.size, **settings), args.out)
-    else:
-        name = args.special_tokens or tokenizer_training.DEFAULT_SPECIAL_TOKENS[args.kind]
-        special = tokenizer_training.SPECIAL_TOKENS[name]
-        sample = corpus.sample_lines(lines, args.max_lines)
-        tokenizer = tokenizer_training.train_tokenizer(
-            sample, args.kind, args.size, special_tokens=special, **settings
-        )
-        tokenizer_training.write_folder(tokenizer, args.out, special)
+    sample = corpus.sample_lines(itertools.chain(first, lines), args.max_lines)
+    distinct = list(dict.fromkeys(sample))
+    stage = f"fitting {args.size:,} pieces to {len(distinct):,} lines"
+    with _progress(f"{stage} ({len(sample) - len(distinct):,} repeated ones are left out)"):
+        if args.kind == "sentencepiece":
+            settings |= {"byte_fallback": args.byte_fallback, "joiner": writes_joiners(first)}
+            spm.write_model(train_vocabulary(distinct, args.size, **settings), args.out)
+        else:
+            name = args.special_tokens or tokenizer_training.DEFAULT_SPECIAL_TOKENS[args.kind]
+            special = tokenizer_training.SPECIAL_TOKENS[name]
+            tokenizer = tokenizer_training.train_tokenizer(
+                distinct, args.kind, args.size, special_tokens=special, **settings
+            )
+            tokenizer_training.write_folder(tokenizer, args.out, special)
     print(f"wrote {args.out}: {args.size:,} pieces in {time.monotonic() - start:.0f} s")
     covered = coverage(args.out, first[:_LINES_FOR_REPORT], args.beside)
     return tables.show([*check_vocabulary(args.out, args.size), *covered])

@@ -149,6 +149,23 @@ def test_a_rare_letter_of_the_corpus_is_no_unknown_piece(tmp_path):
     assert {"ů", "Ů"} <= pieces
 
 
+def test_what_a_corpus_repeats_counts_once(tmp_path):
+    """Pages of boilerplate, which SentencePiece would compare with each other for hours."""
+    menu = [f"Meniul paginii, rândul {i}: acasă, știri, contact" for i in range(200)]
+    text = "\n".join([*menu, *corpus.read_documents(MINI)])
+    for name, times in (("once", 1), ("often", 40)):
+        page = json.dumps({"text": text})
+        (tmp_path / f"{name}.jsonl").write_text((page + "\n") * times)
+        files = [
+            "--corpus",
+            str(tmp_path / f"{name}.jsonl"),
+            "--out",
+            str(tmp_path / f"{name}.model"),
+        ]
+        train.main(["--size", "512", *files])
+    assert (tmp_path / "once.model").read_bytes() == (tmp_path / "often.model").read_bytes()
+
+
 # --- of encoders
 
 
