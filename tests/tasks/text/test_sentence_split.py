@@ -1,6 +1,7 @@
 """Pieces are complete sentences if possible, never too long, and together all of the text."""
 
 import random
+import time
 
 import pytest
 
@@ -43,3 +44,12 @@ def test_any_text_comes_through():
         found = sentence_split.split_to_fit(text, sizes, 9)
         assert " ".join("".join(found).split()).replace(" ", "") == "".join(text.split())
         assert all(size <= 9 for size in sizes(found))
+
+
+@pytest.mark.parametrize("run", ["!", ".", '"', "!\"", "! ", "a", " ", "\n", "…”", ".a"])
+def test_a_run_of_anything_takes_linear_time(run):
+    text = run * 100_000
+    began = time.process_time()
+    found = sentence_split.split_to_fit(text, sizes, 1000)
+    assert time.process_time() - began < 10
+    assert "".join("".join(found).split()) == "".join(text.split())
