@@ -99,9 +99,16 @@ def report(error: BaseException, stopped: str = STOPPED) -> int:
             log = write_log("".join(traceback.format_exception(error)))
         except OSError as full:
             log = f"no file ({full.strerror})"
-        sentence = f"{type(error).__name__}: {first[:_LONGEST]}. The traceback is in {log}."
-    say(f"Error: {sentence}")
+        sentence = f"{type(error).__name__}: {_shortened(first)}. The traceback is in {log}."
+    say(f"Error: {_shortened(sentence)}")
     return status
+
+
+def _shortened(sentence: str) -> str:
+    """Return a sentence without its middle if a file of one line came into it."""
+    half = _LONGEST // 2
+    is_long = len(sentence) > _LONGEST
+    return f"{sentence[:half]} … {sentence[-half:]}" if is_long else sentence
 
 
 def _explained(error: BaseException, text: str) -> tuple[int, str]:

@@ -10,6 +10,7 @@ known by their last name, since modules move between versions.
 """
 
 import re
+import tokenize
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -35,6 +36,7 @@ class Macro(str):
 
 
 REQUIRED = Macro("gin.REQUIRED")
+_MOST_MACROS = 100  # in one value; one that refers to itself has no end
 
 
 class _Delegate(config_parser.ParserDelegate):
@@ -51,14 +53,19 @@ def statements(source: str | IO) -> Iterator[Any]:
     """Yield the statements of a text or an open file as `gin.config_parser` has them.
 
     References and macros in values are `Reference` and `Macro`, and `repr` of a value is gin again.
-    A macro's binding has no `arg_name`.
+    A macro's binding has no `arg_name`. Raise SyntaxError for any other text.
     """
-    for each in config_parser.ConfigParser(source, _Delegate()):
-        is_binding = isinstance(each, config_parser.BindingStatement)
-        if is_binding and (each.selector, each.arg_name) == ("macro", "value"):  # the long form
-            scope, _, name = each.scope.rpartition("/")
-            each = each._replace(scope=scope, selector=name, arg_name="")
-        yield each
+    try:
+        for each in config_parser.ConfigParser(source, _Delegate()):
+            is_binding = isinstance(each, config_parser.BindingStatement)
+            if is_binding and (each.selector, each.arg_name) == ("macro", "value"):  # the long form
+                scope, _, name = each.scope.rpartition("/")
+                each = each._replace(scope=scope, selector=name, arg_name="")
+            yield each
+    except (tokenize.TokenError, ValueError, RecursionError, MemoryError) as error:
+        reason = error.args[0] if error.args else "it is nested too deeply"
+        where = getattr(source, "name", None), None, None, None
+        raise SyntaxError(str(reason), where) from error
 
 
 def leaves(value: Any) -> Iterator[Any]:
@@ -108,32 +115,35 @@ class Bindings:
         except SyntaxError as error:
             raise UserError(f"The run's gin cannot be read: {error}") from error
 
-    def _resolve(self, value):
-        """Resolve macros; return None for a value that is still `%gin.REQUIRED`."""
-        seen = []
+    def _resolve(self, value, budget: Iterator[int] | None = None):
+        """Resolve macros; return None for a value that is still `%gin.REQUIRED`.
+
+        `budget` has an item for each macro that may still be looked up on the way.
+        """
+        budget = budget or iter(range(_MOST_MACROS))
         while isinstance(value, Macro):
             if value == REQUIRED:
                 return None
-            if value in seen or ("", str(value), "") not in self._values:
+            if ("", str(value), "") not in self._values:
                 raise UserError(f"The macro %{value} has no value in the run's gin.")
-            seen.append(value)
+            if next(budget, None) is None:
+                raise UserError(f"The macro %{value} has no end in the run's gin.")
             value = self._values["", str(value), ""]
         if isinstance(value, list | tuple):
-            return type(value)(self._resolve(item) for item in value)
+            return type(value)(self._resolve(item, budget) for item in value)
         return value
 
     def of(self, configurable: str) -> dict[str, Any]:
-        """Return the unscoped arguments of a class or function, whatever module it is named by."""
+        """Return the unscoped arguments of a class or function, whatever module it is named by.
+
+        Only plain data are returned: written as gin again, it calls nothing.
+        """
         found = {
             argument: self._resolve(value)
             for (scope, selector, argument), value in self._values.items()
             if not scope and argument and selector.split(".")[-1] == configurable
         }
-        return {argument: value for argument, value in found.items() if value is not None}
-
-    def literals(self, configurable: str) -> dict[str, Any]:
-        """Return the arguments of `of` whose values are plain data, without references."""
-        return {name: value for name, value in self.of(configurable).items() if _is_literal(value)}
+        return {k: value for k, value in found.items() if value is not None and _is_literal(value)}
 
     def texts(self) -> dict[str, str]:
         """Return all values as text, macros unresolved, by `scope/module.Name.argument`."""
@@ -149,13 +159,17 @@ class Bindings:
 
     def binds_bytes(self) -> bool:
         """Return whether the vocabulary is that of bytes (ByT5)."""
-        vocabulary = self.of("EncoderDecoderModel").get("output_vocabulary")
+        vocabulary = self._first("output_vocabulary")
         if isinstance(vocabulary, Reference):
             return vocabulary.split(".")[-1] == "ByteVocabulary"
         return self.names("ByteVocabulary")
 
     def first(self, argument: str) -> Any:
-        """Return the value of an argument of that name anywhere, or None."""
+        """Return the value of an argument of that name anywhere, or None if it is no plain data."""
+        value = self._first(argument)
+        return value if _is_literal(value) else None
+
+    def _first(self, argument):
         for (_, _, name), value in self._values.items():
             if name == argument:
                 return self._resolve(value)

@@ -121,7 +121,8 @@ def _own_texts(
 
     What was decoded while a fine-tuned model was evaluated may be private, so it is not published.
     """
-    given = tuple(bindings.first("infill_sentences") or ()) if bindings else ()
+    found = bindings.first("infill_sentences") if bindings else None
+    given = tuple(found) if isinstance(found, list | tuple) else ()
     fine_tuned = loss_curve.was_fine_tuned(epath.Path(run.folder))
     return given or (
         (MASK,) if isinstance(vocabulary, TrainedVocabulary) and not fine_tuned else ()

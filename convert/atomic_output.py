@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from common import small_files
 from common.errors import UserError
 from common.tables import data_size
 
@@ -17,12 +18,10 @@ RECORD = "conversion.json"
 
 def read_record(folder: Path) -> dict[str, Any] | None:
     """Return the record of a conversion, or None if the folder holds no complete one."""
-    try:
-        return json.loads((folder / RECORD).read_text())
-    except (FileNotFoundError, NotADirectoryError):
+    if not (folder / RECORD).exists():
         return None
-    except ValueError as error:
-        raise UserError(f"{folder / RECORD} is not JSON: remove {folder} yourself.") from error
+    with small_files.parsing(folder / RECORD, f"remove {folder} yourself"):
+        return small_files.read_json(folder / RECORD)
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:

@@ -408,7 +408,7 @@ KINDS: tuple[type[Sizes], ...] = (T5Sizes, BertSizes, ModernBertSizes)
 
 def of_gin(bindings: Bindings) -> Sizes:
     """Return the sizes that a run's gin binds; raise UserError if it binds no network."""
-    bound = {kind: bindings.literals(kind.configuration) for kind in KINDS}
+    bound = {kind: bindings.of(kind.configuration) for kind in KINDS}
     kind = next((kind for kind in KINDS if bound[kind]), T5Sizes)
     return kind.of_fields(bound[kind])
 

@@ -28,6 +28,7 @@ from collections.abc import Mapping, Sequence
 
 from common import arguments
 from common.errors import ROOT, UserError, guarded
+from common.small_files import parse_json, parsing, read_json
 from convert import from_hf
 from convert.run import model_dir, rewrite
 from convert.run.loss_curve import OF_PRETRAINED
@@ -76,12 +77,12 @@ def model_gin(run: model_dir.TrainedRun) -> str:
     if vocabulary.is_bytes:
         lines += [
             "VOCABULARY = @seqio.ByteVocabulary()",
-            f"seqio.ByteVocabulary.extra_ids = {vocabulary.extra_ids}",
+            f"seqio.ByteVocabulary.extra_ids = {vocabulary.extra_ids!r}",
         ]
     else:
         path = os.path.abspath(vocabulary.path)
         lines += [f"seqio.SentencePieceVocabulary.sentencepiece_model_file = {path!r}"]
-        lines += [f"seqio.SentencePieceVocabulary.extra_ids = {vocabulary.extra_ids}"]
+        lines += [f"seqio.SentencePieceVocabulary.extra_ids = {vocabulary.extra_ids!r}"]
     return "\n".join(["from __gin__ import dynamic_registration", "import seqio", *lines, ""])
 
 
@@ -94,7 +95,11 @@ def keep_settings(out: pathlib.Path, model: str, settings: Mapping) -> None:
     if (out / MODEL_GIN).exists() and (out / MODEL_GIN).read_text() != model:
         raise UserError(f"{out} has results of another model: name another folder with --out")
     path = out / SETTINGS
-    before = json.loads(path.read_text()) if path.exists() else settings
+    before = settings
+    if path.exists():
+        with parsing(path, f"remove {out} to start again"):
+            before = read_json(path)
+            before = {name: before[name] for name in settings}
     differing = [name for name in settings if before[name] != settings[name]]
     if differing:
         said = ", ".join(f"{k} {before[k]!r} and not {settings[k]!r}" for k in differing)
@@ -143,9 +148,11 @@ def run_command(words: Sequence[str]) -> None:
 def measured(folder: pathlib.Path, job: str) -> dict | None:
     """Return the metrics of the test split as seqio logged them, None if there are none."""
     path = metrics_file(folder, job)
-    lines = path.read_text().split("\n") if path.is_file() else []
-    lines = [line for line in lines if line.strip()]
-    return json.loads(lines[-1]) if lines else None
+    if not path.is_file():
+        return None
+    with parsing(path, "remove it to measure again"):
+        lines = [line for line in path.read_text().split("\n") if line.strip()]
+        return parse_json(lines[-1]) if lines else None
 
 
 def metrics_file(folder: pathlib.Path, job: str) -> pathlib.Path:

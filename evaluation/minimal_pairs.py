@@ -6,10 +6,10 @@
 MultiBLiMP has agreement in number, person and gender (Jumelet et al. 2025, arXiv:2504.02768).
 """
 
-import json
 from typing import NamedTuple
 
 from common.errors import UserError
+from common.small_files import parse_json
 
 MULTIBLIMP = "jumelet/multiblimp"
 _RETRY_SECONDS = 60.0  # of a hub that does not answer
@@ -61,9 +61,9 @@ def read_file(path: str) -> list[Pair]:
     found = []
     for number, line in enumerate(lines, 1):
         try:
-            row = json.loads(line)
+            row = parse_json(line)
             pair = Pair(row["good"], row["bad"], row.get("kind", ""))
-        except (ValueError, LookupError, TypeError, AttributeError) as error:
+        except (ValueError, LookupError) as error:
             raise UserError(
                 f'{path}:{number} is not an object such as {{"good": "…", "bad": "…"}}'
             ) from error

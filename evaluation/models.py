@@ -106,7 +106,7 @@ def _of_run(run: model_dir.TrainedRun) -> list[Model]:
     if isinstance(sizes, EncoderSizes):
         places = [pathlib.Path(run.folder) / "tokenizer"]
         found = bindings and (
-            bindings.literals("tokenizer").get("path") or bindings.first("tokenizer_file")
+            bindings.of("tokenizer").get("path") or bindings.first("tokenizer_file")
         )
         places += [folder / found for folder in folders] if isinstance(found, str) else []
         ids_of, guessers = _of_encoder(sizes, places, run.folder)

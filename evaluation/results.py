@@ -17,6 +17,7 @@ from typing import Any
 
 from common.arguments import version
 from common.atomic_file import replace_file
+from common.small_files import parse_json, parsing, read_text
 from convert.run.loss_curve import OF_PRETRAINED
 
 # Columns of the table: the measure, its heading, and how a value is written.
@@ -91,8 +92,11 @@ def add_to_run(run: pathlib.Path, task: str, step: int, values: Mapping[str, flo
     left out.
     """
     path = run / "inference_eval" / f"{task}-metrics.jsonl"
-    lines = path.read_text().splitlines() if path.exists() else []
-    found = {(row := json.loads(line))["step"]: row for line in lines}
+    found = {}
+    if path.exists():
+        with parsing(path, "remove it"):
+            rows = [parse_json(line) for line in read_text(path).splitlines()]
+            found = {int(row["step"]): row for row in rows}
     known = {name: value for name, value in values.items() if not math.isnan(value)}
     found[step] = found.get(step, {"step": step}) | known
     write(str(path), "".join(f"{json.dumps(found[each])}\n" for each in sorted(found)))

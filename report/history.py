@@ -7,10 +7,10 @@ history.infills         # {"Copiii merg la <extra_id_0>.": [(100, "Copiii merg l
 """
 
 import dataclasses
-import json
 from typing import Any
 
 from common.gin_reader import Bindings
+from common.small_files import parse_json
 
 RUNNING = "running"  # a kind of span
 _ENDS = {"interrupted": "interrupted", "end": "ended", "failed": "failed"}  # states by event
@@ -105,11 +105,10 @@ class History:
 
 def _event(line: str) -> dict[str, Any] | None:
     try:
-        event = json.loads(line)
-    except (ValueError, RecursionError):
+        event = parse_json(line)
+    except ValueError:
         return None
-    is_event = isinstance(event, dict) and isinstance(event.get("event"), str)
-    if not is_event or not _is_number(event.get("time")):
+    if not isinstance(event.get("event"), str) or not _is_number(event.get("time")):
         return None
     wrong = [n for n in _NUMBERS if n in event and not _is_number(event[n])]
     return {name: value for name, value in event.items() if name not in wrong}

@@ -9,13 +9,13 @@ groups the wrong examples by class and prediction, the most frequent confusion f
 
 import collections
 import html
-import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from common import arguments
 from common.errors import UserError, guarded
+from common.small_files import parse_json
 from report.page import write
 
 _STYLE = (
@@ -39,7 +39,7 @@ def read(lines: Iterable[str]) -> Iterator[Example]:
     """Yield the examples of a file of predictions, or raise UserError for a line that is none."""
     for number, line in enumerate(lines, 1):
         try:
-            found = json.loads(line)
+            found = parse_json(line)
             shown = found.get("inputs") or found["input"]
             text, target = shown["inputs_pretokenized"], shown["targets_pretokenized"]
             yield Example(text, target.strip(), found["prediction"].strip())

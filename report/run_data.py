@@ -1,12 +1,12 @@
 """The files of a MODEL_DIR, on disk or in a bucket, read as the data of one run."""
 
 import dataclasses
-import json
 import re
 import sys
 
 import fsspec
 
+from common.small_files import parse_json
 from report.history import History
 from report.series import Series, join
 from t5x.monitoring.event_files import Events, Points, read_events
@@ -46,18 +46,16 @@ class Folder:
                 del folders[name]
             below = folder[len(self._root) :].strip("/")
             for name, info in files.items():
-                if name.startswith(prefix):
+                if name.startswith(prefix) and info["type"] == "file":
                     stamp = str(info.get("mtime") or info.get("updated") or info.get("etag"))
                     path = f"{below}/{name}" if below else name
                     found.append(FileInfo(path, int(info.get("size") or 0), stamp))
         return sorted(found, key=lambda file: file.path)
 
     def read(self, path: str) -> bytes | None:
-        """Return the content of a file below the folder."""
-        try:
-            return self._system.cat_file(f"{self._root}/{path}")
-        except (FileNotFoundError, IsADirectoryError):
-            return None
+        """Return the content of a file below the folder, None if it is not there."""
+        file = f"{self._root}/{path}"  # reading a pipe would not end
+        return self._system.cat_file(file) if self._system.isfile(file) else None
 
     def read_text(self, path: str) -> str:
         """Return the text of a file below the folder, '' if it does not exist."""
@@ -127,9 +125,9 @@ def _json_lines(folder: Folder, notes: list[str]) -> dict[str, dict[str, Points]
         damaged = 0
         for line in (folder.read(path) or b"").splitlines():
             try:
-                values = json.loads(line)
+                values = parse_json(line)
                 step, time = int(values.pop("step")), float(values.pop("time", 0.0))
-            except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
+            except (ValueError, KeyError, TypeError, OverflowError):
                 damaged += 1
                 continue
             tags = found.setdefault(name or str(values.pop("folder", "train")), {})

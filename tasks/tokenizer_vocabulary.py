@@ -18,6 +18,7 @@ import seqio
 import tensorflow as tf
 import tokenizers
 
+from common import small_files
 from common.errors import UserError
 from tasks.corpus import tf_callbacks
 
@@ -225,13 +226,14 @@ class TokenizerVocabulary(seqio.Vocabulary):
 
 @functools.cache
 def _load(path: str) -> _Loaded:
-    source = _read(path)
-    if source is None:
+    if not tf.io.gfile.exists(path):
         raise UserError(
             f"the vocabulary file {path!r} does not exist: make one with `python -m "
             "vocabulary.train --kind wordpiece` (or byte_bpe), or name the folder of a Hugging "
             "Face model that has a tokenizer.json"
         )
+    with small_files.parsing(path, "name another vocabulary"):
+        source = small_files.read_text(path)
     try:
         tokenizer = _tokenizer_of(source)
     except Exception as error:  # tokenizers raises plain Exception
@@ -242,13 +244,17 @@ def _load(path: str) -> _Loaded:
     folder = path.rpartition("/")[0] or "."
     named: dict[str, Any] = {}
     for name in _ROLE_FILES:
-        named = json.loads(_read(f"{folder}/{name}") or "{}") | named
+        described = f"{folder}/{name}"
+        if tf.io.gfile.exists(described):
+            with small_files.parsing(described, "restore it, or remove it"):
+                named = small_files.read_json(described) | named
     roles = {}
     for role, spellings in _SPELLINGS.items():
         token = named.get(f"{role}_token")
-        content = token["content"] if isinstance(token, dict) else token
+        content = token.get("content") if isinstance(token, dict) else token
         for spelling in (content, *spellings):
-            if spelling and (found := tokenizer.token_to_id(spelling)) is not None:
+            found = tokenizer.token_to_id(spelling) if isinstance(spelling, str) else None
+            if found is not None:
                 roles[role] = found
                 break
     return _Loaded(source, tokenizer, roles)
@@ -260,10 +266,3 @@ def _tokenizer_of(source: str) -> tokenizers.Tokenizer:
     found.no_truncation()
     found.no_padding()
     return found
-
-
-def _read(path: str) -> str | None:
-    if not tf.io.gfile.exists(path):
-        return None
-    with tf.io.gfile.GFile(path, "r") as file:
-        return file.read()

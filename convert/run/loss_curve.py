@@ -5,13 +5,12 @@ evaluations(Path("runs/ro_diacritics_tiny"))       # {"ro_mini_diacritics": (200
 python -m convert.run.loss_curve runs/ro_t5x_tiny  # 8.12 at step 100, 5.90 at step 1,000: …
 """
 
-import json
-import math
 import sys
 from pathlib import Path
 
 from common import arguments
 from common.errors import UserError, guarded
+from common.small_files import parse_json
 from t5x.monitoring import loss_picture
 from t5x.monitoring.event_files import read_events
 
@@ -59,14 +58,14 @@ def evaluations(run: Path, up_to: int | None = None) -> dict[str, tuple[int, dic
     """Return the last metrics of decoding, with their step, by task; `run` may be an epath."""
     folder, found = run / "inference_eval", {}
     for path in sorted(folder.glob(f"*{_METRICS}")) if folder.is_dir() else []:
-        for line in path.read_text().splitlines():
+        for line in path.read_bytes().splitlines():
             try:
-                values = json.loads(line)
-                step = values.pop("step")
-            except (ValueError, KeyError):  # cut by a crash
+                values = parse_json(line)
+                step = int(values.pop("step"))
+            except (ValueError, LookupError, TypeError, OverflowError):  # cut by a crash
                 continue
             numbers = {k: v for k, v in values.items() if isinstance(v, int | float)}
-            numbers = {name: value for name, value in numbers.items() if math.isfinite(value)}
+            numbers = {k: v for k, v in numbers.items() if abs(v) <= sys.float_info.max}
             if numbers and (up_to is None or step <= up_to):
                 found[path.name.removesuffix(_METRICS)] = (step, numbers)
     return found

@@ -6,14 +6,13 @@ run.gin()                             # the text of its config.gin, or None
 sizes, bindings = network(run)        # as its gin binds them, or as --config names them
 """
 
-import json
 import os
 from pathlib import Path
 from typing import NamedTuple
 
 from etils import epath
 
-from common import arguments
+from common import arguments, small_files
 from common.errors import ROOT, UserError
 from common.gin_reader import Bindings
 from convert import sizes
@@ -46,7 +45,8 @@ class TrainedRun(NamedTuple):
         for name in GIN_FILES:
             path = epath.Path(self.folder) / name
             if path.exists():
-                return path.read_text()
+                with small_files.parsing(path, "name the network with --config"):
+                    return small_files.read_text(path)
         return None
 
     def vocabulary(self) -> str | None:
@@ -102,13 +102,11 @@ def network(run: TrainedRun, config: str | None = None) -> tuple[Sizes, Bindings
 
 
 def _sizes_of_json(path: Path) -> Sizes:
-    try:
-        fields = json.loads(path.read_text())
-    except ValueError as error:
-        raise UserError(f"--config {path} is not JSON: {error}.") from error
-    fields = fields.get("config", fields)
-    of_hugging_face = fields.keys() & {"model_type", "d_model"}
-    return sizes.of_config(fields) if of_hugging_face else T5Sizes.of_fields(fields)
+    with small_files.parsing(path, "name another --config"):
+        fields = small_files.read_json(path)
+        fields = fields.get("config", fields)
+        of_hugging_face = fields.keys() & {"model_type", "d_model"}
+        return sizes.of_config(fields) if of_hugging_face else T5Sizes.of_fields(fields)
 
 
 def holds_run(folder: Path) -> bool:

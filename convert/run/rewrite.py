@@ -89,5 +89,5 @@ def gin_of(sizes: Sizes, extra_ids: Mapping[str, int] | None = None) -> str:
         fields.pop("own_relative_bias", None)  # upstream's T5Config has no such field
     imports = ["import seqio"] * bool(extra_ids) + [f"from {sizes.package} import network"]
     lines = [f"network.{sizes.configuration}.{name} = {value!r}" for name, value in fields.items()]
-    lines += [f"seqio.{name}.extra_ids = {count}" for name, count in (extra_ids or {}).items()]
+    lines += [f"seqio.{name}.extra_ids = {count!r}" for name, count in (extra_ids or {}).items()]
     return "\n".join([*imports, "", *lines, ""])

@@ -42,7 +42,8 @@ def sentencepiece_vocabulary(path: str, extra_ids: int | None = None) -> Trained
 
 
 def _bound_extra_ids(bindings: Bindings | None, configurable: str) -> int | None:
-    return bindings.literals(configurable).get("extra_ids") if bindings else None
+    found = bindings.of(configurable).get("extra_ids") if bindings else None
+    return found if isinstance(found, int) else None
 
 
 def _path_in_gin(bindings: Bindings, folders: list[Path]) -> str | None:

@@ -18,6 +18,7 @@ from absl import logging
 from etils import epath
 
 from common.errors import UserError
+from common.small_files import read_json
 from t5x.checkpointing.lazy_array import DamagedCheckpoint, parsing
 
 _STEP = re.compile(r"checkpoint_(\d+)")
@@ -151,7 +152,7 @@ def custom_metadata(folder: str) -> dict:
     if not path.exists():
         return {}
     with parsing(path):
-        return dict(json.loads(path.read_text()).get("custom_metadata") or {})
+        return dict(read_json(path).get("custom_metadata") or {})
 
 
 def write_checksums(folder: epath.Path) -> None:
@@ -167,7 +168,7 @@ def check_checksums(folder: str) -> None:
     if not (path / _CHECKSUMS).exists():
         return
     with parsing(path / _CHECKSUMS):
-        sums = json.loads((path / _CHECKSUMS).read_text()).items()
+        sums = read_json(path / _CHECKSUMS).items()
     for name, checksum in sums:
         with parsing(path / name):
             if zlib.crc32((path / name).read_bytes()) != checksum:
@@ -222,7 +223,6 @@ def _commit_time(path: epath.Path) -> int | str | None:
     """Return the commit time in the metadata, "never" for none yet, None if there is no telling."""
     try:
         with parsing(path / _METADATA):
-            metadata = json.loads((path / _METADATA).read_text())
-            return metadata.get("commit_timestamp_nsecs") or "never"
+            return read_json(path / _METADATA).get("commit_timestamp_nsecs") or "never"
     except DamagedCheckpoint:  # on a disk it was complete before the folder got its name
         return None

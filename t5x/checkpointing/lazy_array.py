@@ -5,17 +5,17 @@ array.shape, array.dtype                       # (250112, 768), float32
 array.read((slice(0, 1000), slice(None)))      # np.ndarray [1000, 768]
 """
 
-import contextlib
 import dataclasses
+import functools
 import os
 import re
-import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import tensorstore as ts
 
+from common import small_files
 from common.errors import Failure, UserError, first_line
 from t5x.checkpointing import checksums
 
@@ -24,12 +24,6 @@ _TRANSIENT = re.compile(
     "UNAVAILABLE|DEADLINE_EXCEEDED|RESOURCE_EXHAUSTED|PERMISSION_DENIED|UNAUTHENTICATED|ABORTED"
     "|CANCELLED"
 )
-# What a parser raises for a file that is missing, or whose content no writer has written. Any other
-# error may pass.
-_UNREADABLE = (
-    *(ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError, EOFError),
-    *(FileNotFoundError, IsADirectoryError, NotADirectoryError, zipfile.BadZipFile),
-)
 Index = tuple[slice, ...]
 
 
@@ -37,19 +31,10 @@ class DamagedCheckpoint(UserError):
     """A checkpoint whose files are cut off, missing or unreadable."""
 
 
-@contextlib.contextmanager
-def parsing(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Raise DamagedCheckpoint of `path` for what a damaged or missing file makes a parser raise."""
-    try:
-        yield
-    except DamagedCheckpoint:
-        raise
-    except _UNREADABLE as error:
-        reason = first_line(error)[:200]
-        how = "missing" if isinstance(error, FileNotFoundError) else "cut off or damaged"
-        raise DamagedCheckpoint(
-            f"{os.fspath(path)} is {how} ({reason}); restore another checkpoint."
-        ) from error
+# Turns what a damaged or missing file of a checkpoint makes a parser raise into DamagedCheckpoint.
+parsing = functools.partial(
+    small_files.parsing, advice="restore another checkpoint", kind=DamagedCheckpoint
+)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -22,6 +22,7 @@ import tensorstore as ts
 from absl import logging
 
 from common.errors import Failure
+from common.small_files import parse_json
 from t5x.checkpointing.lazy_array import storage
 from t5x.multihost.broadcast import broadcast_from_first
 
@@ -183,8 +184,8 @@ class Lease:
 
 def _owner(content: bytes) -> tuple[str, str]:
     """Return the run and the holder of a lease; of a damaged one they are unknown."""
-    with contextlib.suppress(ValueError, RecursionError):
-        match json.loads(content):
+    with contextlib.suppress(ValueError):
+        match parse_json(content):
             case {"run": str(run), "holder": str(holder)} if run.isalnum() and holder.isprintable():
                 return run, holder
     return "", "an unknown run"

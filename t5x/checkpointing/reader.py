@@ -10,7 +10,6 @@ so a converter runs on a machine without it.
 
 import dataclasses
 import functools
-import json
 import os
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -21,6 +20,7 @@ import tensorstore as ts
 from etils import epath
 
 from common.errors import UserError
+from common.small_files import read_json
 from t5x.checkpointing import layout, lazy_array, scalable_t5
 from t5x.checkpointing.lazy_array import DamagedCheckpoint, LazyArray, parsing
 
@@ -89,7 +89,7 @@ def _orbax_index(folder: str) -> tuple[dict[str, Any], dict[str, str], bool]:
         }
         return {name: value for name, value in flat.items() if name not in stored}, stored, True
     with parsing(metadata):
-        described = json.loads(metadata.read_text())
+        described = read_json(metadata)
         paths = [
             [part["key"] for part in entry["key_metadata"]]
             for entry in described["tree_metadata"].values()

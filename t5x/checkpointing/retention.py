@@ -18,6 +18,7 @@ from typing import Any
 from etils import epath
 
 from common.errors import UserError
+from common.small_files import parsing, read_json
 from t5x.checkpointing import layout
 from t5x.multihost.broadcast import broadcast_from_first
 
@@ -99,16 +100,11 @@ def _best(steps: list[int], values: Mapping[int, float], mode: str, keep: int) -
 
 def _read_record(run_folder: str) -> dict[str, Any]:
     path = epath.Path(os.path.join(run_folder, RECORD))
-    try:
-        record = json.loads(path.read_text())
-        values = {int(step): float(value) for step, value in record["values"].items()}
-    except FileNotFoundError:
+    if not path.exists():
         return {}
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise UserError(
-            f"{path} is damaged ({error}), so the best checkpoint is unknown; delete it to start "
-            "the comparison again."
-        ) from error
+    with parsing(path, "delete it to start the search for the best checkpoint again"):
+        record = read_json(path)
+        values = {int(step): float(value) for step, value in record["values"].items()}
     return record | {"values": values}
 
 

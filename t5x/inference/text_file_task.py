@@ -7,7 +7,6 @@ belongs to the n-th line. Inputs are encoded unchanged, after the prefix.
 
 import codecs
 import hashlib
-import json
 import os
 import re
 import sys
@@ -17,6 +16,7 @@ import seqio
 import tensorflow as tf
 
 from common.errors import UserError
+from common.small_files import parse_json
 
 FIELDS = ("inputs", "targets")
 SETTING = "infer_script.infer.input_file"  # that names the file
@@ -128,10 +128,12 @@ def _parse_text(path: str, number: int, line: bytes) -> dict[str, str]:
 def _parse_json(path: str, number: int, line: bytes) -> dict[str, str]:
     text = _parse_text(path, number, line)["inputs"]
     try:
-        found = json.loads(text)
+        found = parse_json(text)
     except ValueError as error:
-        raise UserError(f"Line {number} of {path} is not JSON: {error}.") from error
-    wanted: Sequence[str] = [n for n in FIELDS if isinstance(found, dict) and n in found]
+        raise UserError(
+            f'Line {number} of {path} is no JSON object with "inputs": {error}.'
+        ) from error
+    wanted: Sequence[str] = [n for n in FIELDS if n in found]
     if "inputs" not in wanted or not all(isinstance(found[name], str) for name in wanted):
         raise UserError(
             f"Line {number} of {path} is {text[:60]!r}; it needs a string "

@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from common.errors import UserError
+from common.small_files import read_json
 from t5x.checkpointing.lazy_array import parsing
 from t5x.input_pipeline.config import DatasetConfig
 
@@ -23,10 +24,7 @@ def saved(folder: str | None) -> dict[str, Any] | None:
     if folder is None or not tf.io.gfile.exists(path):
         return None
     with parsing(path):
-        if tf.io.gfile.isdir(path):
-            raise IsADirectoryError("it is a folder")
-        with tf.io.gfile.GFile(path) as file:
-            found = dict(json.loads(file.read()))
+        found = read_json(path)
         if not (isinstance(found["seed"], int) and range(found["shards"])):
             raise UserError("its seed or shards are no numbers")
         return found

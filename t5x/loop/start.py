@@ -18,6 +18,7 @@ import tensorflow as tf
 from absl import logging
 
 from common.errors import UserError
+from common.small_files import read_json
 from common.storage_wait import answer
 from t5x.checkpointing import layout
 from t5x.checkpointing.config import RestoreCheckpointConfig, checkpoint_paths
@@ -231,8 +232,8 @@ def _first_step(model_dir: str, restore: RestoreCheckpointConfig) -> int:
     path, record = restore.path, os.path.join(model_dir, _FIRST_STEP)
     if restore.mode != "specific" or not isinstance(path, str) or layout.step_of(path) is None:
         if layout.latest_step(model_dir) is not None and tf.io.gfile.exists(record):
-            with parsing(record), tf.io.gfile.GFile(record) as file:
-                return int(json.loads(file.read())["step"])
+            with parsing(record):
+                return int(read_json(record)["step"])
         path = checkpoint_paths(restore)[0]
     first = layout.step_of(path)  # of a run that resumes it may be gone
     if first is None:

@@ -22,6 +22,7 @@ import tensorflow as tf
 from absl import logging
 
 from common.errors import first_line
+from common.small_files import parse_json
 
 NAME = "events.jsonl"
 Metrics = dict[str, dict[str, float]]  # by task
@@ -86,17 +87,18 @@ class EventLog:
         if not self._writes or not tf.io.gfile.exists(self.path):
             return []
         found = []
-        with tf.io.gfile.GFile(self.path) as file:
+        with tf.io.gfile.GFile(self.path, "rb") as file:
             for line in file:  # splitlines() would also split at U+2028, which texts may hold
                 with contextlib.suppress(ValueError):  # cut short by a kill
-                    found.append(json.loads(line))
-        return found
+                    found.append(parse_json(line))
+        return [one for one in found if isinstance(one.get("step", 0), int)]
 
     def metrics_by_step(self, event: str) -> dict[int, Metrics]:
         """Return the metrics of the evaluations logged as `event`; the last ones of each step."""
         found: dict[int, Metrics] = {}
         for one in self.events(event):
-            found.setdefault(one["step"], {}).update(one.get("metrics", {}))
+            if "step" in one and isinstance(one.get("metrics"), dict):
+                found.setdefault(one["step"], {}).update(one["metrics"])
         return found
 
     def saved_unmeasured(self, step: int) -> bool:

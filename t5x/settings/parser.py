@@ -12,7 +12,6 @@ those that only upstream T5X has.
 
 import inspect
 import math
-import tokenize
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -128,10 +127,10 @@ def _statements(source: str | IO, flag: str) -> Iterator[Any]:
     try:
         yield from gin_reader.statements(source)
     except SyntaxError as error:
+        if error.lineno is None:
+            raise UserError(f"{error.filename or flag} cannot be read: {error.msg}.") from error
         place = f"{error.filename}:{error.lineno}" if error.filename else flag
         raise UserError(f"{place}: {explain.syntax(error)}.") from error
-    except (tokenize.TokenError, ValueError) as error:  # a bracket without its end; no text
-        raise UserError(f"{getattr(source, 'name', flag)} cannot be read: {error}.") from error
 
 
 def _apply(imports: Imports, bindings: Sequence[Binding], place: str) -> None:

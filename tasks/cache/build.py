@@ -29,6 +29,7 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
+from common import small_files
 from common.errors import UserError
 from tasks.cache import cached
 from tasks.cache.plan import CacheJob, CachePart, CacheShard, parts_of, plan_of, task_of
@@ -56,9 +57,9 @@ def write_json(job: CacheJob, path: str, value) -> None:
 
 
 def read_json(path: str) -> Any:
-    """Return the content of a JSON file."""
-    with tf.io.gfile.GFile(path) as file:
-        return json.loads(file.read())
+    """Return the object in a JSON file of a cache, or raise UserError."""
+    with small_files.parsing(path, "remove this cache and make it again"):
+        return small_files.read_json(path)
 
 
 def start(job: CacheJob) -> bool:

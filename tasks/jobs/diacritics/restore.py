@@ -15,7 +15,6 @@ if __name__ == "__main__":  # before any library writes to stderr
     log.start()
 
 import filecmp
-import json
 import os
 import re
 import sys
@@ -23,6 +22,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from common.errors import UserError, guarded
 from common.gin_reader import Bindings
+from common.small_files import parse_json, parsing, read_text
 from tasks import vocabularies
 from tasks.jobs.diacritics import align
 from tasks.jobs.diacritics.letters import alphabet
@@ -44,18 +44,18 @@ def settings(run: str) -> str:
     the vocabulary, the lengths and the name of the task are used. Raise UserError if one lacks.
     """
     config = os.path.join(run, "config.gin")
-    with open(config, encoding="utf-8") as file:
-        bindings = Bindings.read(file.read())
+    with parsing(config, "name the folder of a run"):
+        bindings = Bindings.read(read_text(config))
     name, lengths = bindings.macro("MIXTURE_OR_TASK_NAME"), bindings.macro("TASK_FEATURE_LENGTHS")
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9_.:]+", name):
         raise UserError(
             f"{config} names no task: it sets no MIXTURE_OR_TASK_NAME of letters and digits"
         )
     found = {"MIXTURE_OR_TASK_NAME": f"{name}_lines", "TASK_FEATURE_LENGTHS": lengths}
-    network = bindings.literals("T5Config")
+    network = bindings.of("T5Config")
     found |= {f"network.T5Config.{k}": v for k, v in network.items() if k in _NETWORK}
     kind = "ByteVocabulary" if bindings.binds_bytes() else "SentencePieceVocabulary"
-    vocabulary = bindings.literals(kind)
+    vocabulary = bindings.of(kind)
     if "extra_ids" in vocabulary:
         found[f"seqio.{kind}.extra_ids"] = vocabulary["extra_ids"]
     if kind == "SentencePieceVocabulary":
@@ -136,7 +136,7 @@ def _write(read: str, predictions: str) -> None:
         texts = file.read().split("\n")[:-1]
     try:
         with open(predictions, encoding="utf-8", newline="\n") as file:
-            found = [json.loads(line) for line in file]
+            found = [parse_json(line) for line in file]
         fields = ("inputs_pretokenized", "language_pretokenized")
         given = [[each["inputs"][field] for field in fields] for each in found]
         made = [each["prediction"] for each in found]
