@@ -25,6 +25,7 @@ if __name__ == "__main__":  # before any library is imported
 
 import dataclasses
 import functools
+import hashlib
 import inspect
 import itertools
 import json
@@ -45,6 +46,7 @@ from common.errors import UserError
 from common.tables import counted
 from t5x import gin_utils, preconditions
 from t5x.checkpointing.config import RestoreCheckpointConfig, checkpoint_paths
+from t5x.checkpointing.restore import digest_of_all
 from t5x.cli import dry_run as dry_run_table
 from t5x.cli import main
 from t5x.inference import text_file_task
@@ -58,7 +60,6 @@ from t5x.partitioning import PjitPartitioner
 from t5x.settings.configuration import current
 
 DECODING = "models.EncoderDecoderModel.predict_batch_with_aux"
-FINISHED = -1  # instead of a number of lines
 
 
 def write_inferences_to_file(
@@ -207,7 +208,8 @@ def infer(
         summarize_config_fn(output_dir, None, 0)
     params, _ = restorer(path)
     named = (output_vocab_feature_name, file_extension)
-    notes |= {"checkpoint": path, **example_notes(dataset_cfg, max_examples, named[0])}
+    notes |= {"checkpoint": path, "parameters": digest_of_all(params)}
+    notes |= {**example_notes(dataset_cfg, max_examples, named[0])}
     compute = computation(mode, predictor, params, keep_aux_as_numpy)
     shard, merge = seqio.ShardInfo(shard_id, num_shards), merge_chunked_results
     files = TaskFiles(mode, write_fn, output_dir, shard, merge, notes, *named)
@@ -265,25 +267,33 @@ class TaskFiles:
         name = f"{task.name}-{self.mode}{part}.{self.extension}"
         path = os.path.join(self.output_dir, name)
         self.paths.append(path)
-        file, lines = None, 0
+        file, lines, finished = None, 0, False
         folder = os.path.join(self.output_dir, f"tmp-{task.name}-{self.mode}-{shard}")
         self.written.append(path if self.merge else f"{folder}/{name}-chunk*")
         if jax.process_index() == 0:
             file = ResumableFile(folder, path, self.notes)
-            lines = FINISHED if file.finished else file.lines
+            lines, finished = file.lines, file.finished
             self._files += [file] * self.merge
-        done = int(multihost_utils.broadcast_one_to_all(np.int64(lines)))
-        if done == FINISHED:
+        told = multihost_utils.broadcast_one_to_all(np.int64([lines, finished]))
+        done, finished = (int(each) for each in told)
+        examples, seen = dataset.as_numpy_iterator(), hashlib.sha256()
+        for example in itertools.islice(examples, done):
+            seen.update(content_of(example))
+        if file is not None:
+            file.check(seen.hexdigest())
+        if finished:
             return
         total, started = done, time.monotonic()
-        examples = dataset.skip(done).as_numpy_iterator()
         while chunk := list(itertools.islice(examples, chunk_size)):
+            for example in chunk:
+                seen.update(content_of(example))
             shown, features = zip(*chunk, strict=True)
             results = compute(features)
             total += len(chunk)
             if file is not None:
                 spec = dataset.element_spec[0]
-                file.add(functools.partial(self._write_chunk, task, results, shown, spec))
+                write = functools.partial(self._write_chunk, task, results, shown, spec)
+                file.add(write, seen.hexdigest())
                 rate = (total - done) / (time.monotonic() - started)
                 print(f"{task.name}: {total:,} examples, {rate:.1f}/s", file=sys.stderr)
         if not total:
@@ -340,6 +350,13 @@ def examples_of(
         dataset = dataset.take(max_examples).shard(shard.num_shards, shard.index)
     model_features = converter(dataset, cfg.task_feature_lengths)
     return tf.data.Dataset.zip((dataset, model_features))
+
+
+def content_of(example: Any) -> bytes:
+    """Return bytes that differ for examples with other features."""
+    parts = [np.asarray(leaf) for leaf in jax.tree.leaves(example)]
+    as_bytes = lambda x: repr(x.tolist()).encode() if x.dtype == object else x.tobytes()
+    return b"".join(f"{x.dtype}{x.shape}".encode() + as_bytes(x) for x in parts)
 
 
 def with_lines(cfg: DatasetConfig, path: str, prefix: str, model: Any, mode: str) -> DatasetConfig:

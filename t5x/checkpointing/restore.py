@@ -9,6 +9,7 @@ Shapes are compared before arrays are read. Saved on one topology, restored on a
 
 import concurrent.futures
 import re
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -274,6 +275,13 @@ def digest_of(array: jax.Array) -> int:
     if is_in_memory(array):
         return checksums.digest(np.asarray(array))
     return int(_digest_on_devices(array))
+
+
+def digest_of_all(tree: Any) -> str:
+    """Return a digest of the names and all values of a tree of arrays, the same on all hosts."""
+    named, _ = jax.tree_util.tree_flatten_with_path(tree)
+    found = "".join(f"{jax.tree_util.keystr(path)} {digest_of(x)}\n" for path, x in named)
+    return f"{zlib.crc32(found.encode()):08x}"
 
 
 def all_finite(array: jax.Array) -> bool:

@@ -1,14 +1,15 @@
 """A file of lines written in chunks, so that a killed process neither loses nor repeats lines.
 
 file = ResumableFile("out/tmp-task", "out/task-predict.jsonl", {"mode": "predict"})
-for lines in work_from(file.lines):                   # lines that earlier processes wrote
-    file.add(write)                                   # write(path) writes some more
+file.check(digest_of_first(file.lines))               # lines that earlier processes wrote
+file.add(write, digest)                               # write(path) writes some more
 file.merge()                                          # joins the chunks in the one file
 file.delete_notes()                                   # once nothing is to be resumed
 
 A chunk is written under another name and renamed when it is complete, so every chunk that exists
-is complete. `notes` are kept next to the chunks, and resuming requires the same notes. They stay
-until `delete_notes`, so that several files can be recognized as finished.
+is complete. `notes` are kept next to the chunks, and resuming requires the same notes and the same
+digest of the examples that the lines were made of. Both stay until `delete_notes`, so that several
+files can be recognized as finished.
 """
 
 import itertools
@@ -21,6 +22,7 @@ from typing import Any
 import tensorflow as tf
 
 from common.errors import UserError
+from common.small_files import parsing, read_json
 
 gfile = tf.io.gfile
 
@@ -40,18 +42,33 @@ class ResumableFile:
         self.finished = gfile.exists(self._marker) and gfile.exists(path)
         self._check_notes(json.loads(json.dumps(notes)))
         self._counts = [_lines_in(chunk) for chunk in self._chunks()]
+        self._digests = f"{self._stem}-examples.json"
 
     @property
     def lines(self) -> int:
-        """Number of lines in all chunks."""
-        return sum(self._counts)
+        """Number of lines in all chunks, or in the file if it is finished."""
+        return _lines_in(self.path) if self.finished else sum(self._counts)
 
-    def add(self, write: Callable[[str], None]) -> None:
-        """Call `write` with the path to write the next chunk to."""
+    def check(self, digest: str) -> None:
+        """Raise UserError unless these lines were made of examples of this digest."""
+        if self.lines and self._read(self._digests).get(str(self.lines)) != digest:
+            raise UserError(
+                f"{self.folder} holds lines made of other examples: the corpus or its task has "
+                "changed since; delete that folder, or set another INFER_OUTPUT_DIR."
+            )
+
+    def add(self, write: Callable[[str], None], digest: str) -> None:
+        """Call `write` with the path to write the next chunk to.
+
+        `digest` is that of all examples up to its end.
+        """
         chunk = self._chunk(len(self._counts))
         write(f"{chunk}.tmp")
+        lines = _lines_in(f"{chunk}.tmp")
+        known = self._read(self._digests) if self._counts else {}
+        self._write(self._digests, known | {str(self.lines + lines): digest})
         gfile.rename(f"{chunk}.tmp", chunk, overwrite=True)
-        self._counts.append(_lines_in(chunk))
+        self._counts.append(lines)
 
     def merge(self) -> None:
         """Join the chunks in one file, then delete them."""
@@ -83,12 +100,9 @@ class ResumableFile:
     def _check_notes(self, notes: Mapping[str, Any]) -> None:
         path = f"{self._stem}-notes.json"
         if not self._chunks() and not self.finished:
-            with gfile.GFile(f"{path}.tmp", "w") as file:
-                file.write(json.dumps(notes))
-            gfile.rename(f"{path}.tmp", path, overwrite=True)
+            self._write(path, notes)
             return
-        with gfile.GFile(path) as file:
-            before = json.loads(file.read())
+        before = self._read(path)
         for name in sorted({*before, *notes}):
             if before.get(name) != notes.get(name):
                 made = repr(before[name]) if name in before else "that was not noted"
@@ -96,6 +110,15 @@ class ResumableFile:
                     f"{self.folder} holds lines made with {name} {made}, and this is "
                     f"{notes.get(name)!r}; delete that folder, or set another INFER_OUTPUT_DIR."
                 )
+
+    def _read(self, path: str) -> dict[str, Any]:
+        with parsing(path, f"delete {self.folder}, or set another INFER_OUTPUT_DIR"):
+            return read_json(path)
+
+    def _write(self, path: str, content: Mapping[str, Any]) -> None:
+        with gfile.GFile(f"{path}.tmp", "w") as file:
+            file.write(json.dumps(content))
+        gfile.rename(f"{path}.tmp", path, overwrite=True)
 
 
 def _lines_in(path: str) -> int:

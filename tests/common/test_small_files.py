@@ -17,6 +17,7 @@ from fakes.paths import PACKAGES, ROOT
 from report import misclassified
 from t5x.checkpointing import layout, lease, reader, retention
 from t5x.inference import text_file_task
+from t5x.inference.resumable_jsonl import ResumableFile
 from t5x.input_pipeline import position
 from t5x.loop import start
 from t5x.monitoring.event_log import EventLog
@@ -57,6 +58,11 @@ def tokenizer_beside(folder):
     return TokenizerVocabulary(str(folder / "tokenizer.json"))
 
 
+def notes_of_predictions(folder):
+    (folder / "x.jsonl-chunk00000").write_text("{}\n")
+    ResumableFile(str(folder), str(folder / "out/x.jsonl"), {"mode": "predict"}).check("")
+
+
 def settings(folder):
     Reader().read_file(str(folder / "recipe.gin"))
 
@@ -93,6 +99,7 @@ READERS = {
     "tokenizer.json": lambda folder: TokenizerVocabulary(str(folder / "tokenizer.json")),
     "tokenizer_config.json": tokenizer_beside,
     "pairs.jsonl": lambda folder: minimal_pairs.read_file(str(folder / "pairs.jsonl")),
+    "x.jsonl-notes.json": notes_of_predictions,
     "x.jsonl": lines_of(misclassified.read),
     "input.jsonl": lambda folder: text_file_task.LineSource(str(folder / "input.jsonl"), "x"),
 }
@@ -139,7 +146,6 @@ OF_OWN = {
     *("t5x/inference/evaluator.py", "tasks/tokenizer_vocabulary.py", "common/small_files.py"),
     *("vocabulary/tokenizer_training.py", "common/arguments.py", "convert/from_hf.py"),
     *("convert/formats/hf_checkpoint_reader.py", "convert/tokenizer.py"),
-    "t5x/inference/resumable_jsonl.py",
 }
 
 

@@ -5,6 +5,7 @@ import functools
 import itertools
 import json
 import pathlib
+import shutil
 
 import jax
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 import seqio
 
 import gin
+from common.errors import UserError
 from fakes import toy
 from fakes.resumable import Corpus
 from t5x import decoding
@@ -223,6 +225,21 @@ def test_it_does_not_resume_what_was_made_otherwise(
         monkeypatch.setattr(infer_script, "num_decodes", lambda: 4)
     with pytest.raises(ValueError, match=setting):
         infer(folder, tmp_path / "out", **given | change)
+
+
+@pytest.mark.parametrize("changed", ["parameters", "examples"])
+def test_it_does_not_resume_what_has_other_content(changed, folder, tmp_path, monkeypatch):
+    run = tmp_path / "run"
+    shutil.copytree(f"{folder}/checkpoint_3", run / "checkpoint_3")
+    killed(run, tmp_path / "out")
+    if changed == "parameters":
+        shutil.rmtree(run / "checkpoint_3/state")
+        shutil.copytree(f"{folder}/checkpoint_9/state", run / "checkpoint_3/state")
+        shutil.copy(f"{folder}/checkpoint_9/_CHECKPOINT_METADATA", run / "checkpoint_3")
+    else:
+        monkeypatch.setattr(toy, "texts", lambda _: TEXTS[::-1])
+    with pytest.raises(UserError, match=changed):
+        infer(run, tmp_path / "out")
 
 
 def test_it_does_not_resume_with_other_macros_of_decoding(folder, tmp_path):
