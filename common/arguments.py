@@ -149,6 +149,13 @@ def check_output_file(flag: str, path: str) -> None:
         raise UserError(_unwritable(flag, path, error)) from error
 
 
+def in_runs(name: str) -> str:
+    """Return the path of a result that has no --out: in runs/ of this folder, which is made."""
+    folder = Path("runs")
+    folder.mkdir(exist_ok=True)
+    return str(folder / name)
+
+
 def check_output_folder(flag: str, path: str, buckets_too: bool = False) -> None:
     """Check that the folder `path` can be created and written; leave nothing there.
 

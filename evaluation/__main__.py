@@ -51,11 +51,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     add("--passages", type=arguments.integer(1), default=400, help="of the held-out text")
     add("--max_chars", type=arguments.integer(200), default=1000, help="of a passage")
     add("--seed", type=arguments.integer(0), default=0, help="draws what is hidden")
-    add("--out", type=arguments.text, default="evaluation.json", metavar="JSON")
+    add("--out", type=arguments.text, metavar="JSON", help="default runs/evaluation.json")
     _evaluate(parser.parse_args(argv))
 
 
 def _evaluate(flags: argparse.Namespace) -> None:
+    flags.out = flags.out or arguments.in_runs("evaluation.json")
     arguments.check_output_file("--out", flags.out)
     if flags.max_chars > _MOST_CHARS:
         raise UserError(f"--max_chars is {flags.max_chars}, but may be at most {_MOST_CHARS}")

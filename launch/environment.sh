@@ -13,16 +13,27 @@ fail() {
   exit 2
 }
 
-# Prints the comment at the top of the script and exits, if an argument is --help.
+# Prints the comment at the top of the script.
+usage() {
+  sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"
+}
+
+# Prints the usage and exits, if an argument is --help.
 answer_help() {
   if [[ " $* " =~ \ (--help|-h)\  ]]; then
-    sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"
+    usage
     exit 0
   fi
 }
 
-# Sets `recipe` to the name of a recipe, which may be given as NAME.gin or gin/NAME.gin.
+# Sets `recipe` to the name of a recipe, which may be given as NAME.gin or gin/NAME.gin. Without one
+# it prints the usage and exits with status 2.
 use_recipe() {
+  if [[ -z "$1" ]]; then
+    usage >&2
+    echo "Recipes: $(cd "$ROOT/gin" && echo *.gin)" >&2
+    exit 2
+  fi
   recipe="${1#gin/}"
   recipe="${recipe%.gin}"
   if [[ "$recipe" == */* || ! -f "$ROOT/gin/$recipe.gin" ]]; then

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Trains a recipe of gin/ or resumes its run: bash launch/train.sh RECIPE [flags]
+#   bash launch/train.sh ro_t5x_tiny --gin.TRAIN_STEPS=1000
 # Flags go to the trainer: --gin.TRAIN_STEPS=1000, --gin_file=more.gin, --dry_run. You may set:
 #   MODEL_DIR      where checkpoints and logs go: a folder or gs://…; default runs/RECIPE
 #   T5X_DIR        a checkout of upstream T5X, whose trainer then runs on the same gin and tasks;

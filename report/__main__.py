@@ -1,5 +1,6 @@
 r"""Report a run as one HTML page, or as a picture.
 
+python -m report                                  # the newest run of runs/, as runs/report.html
 python -m report runs/ro_t5x_tiny -o report.html
 python -m report runs/a gs://bucket/b -o both.html --watch     # again every minute until Ctrl-C
 python -m report runs/ro_t5x_tiny --png docs/quickstart.png
@@ -16,7 +17,7 @@ from common.errors import UserError, guarded
 from common.tables import counted, data_size
 from report import page
 from report.charts import draw_loss
-from report.run_data import Cache, Folder, RunData, load
+from report.run_data import HISTORY, Cache, Folder, RunData, load
 
 
 @guarded
@@ -24,9 +25,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the requested command, and return the exit status."""
     parser = arguments.parser("python -m report", __doc__.split("\n")[0])
     add, text = parser.add_argument, arguments.text
-    about = "a folder or gs://…"
+    about = "a folder or gs://…; default the newest run of runs/"
     add("model_dirs", nargs="*", type=text, metavar="MODEL_DIR", help=about)
-    add("-o", "--out", type=text, metavar="HTML", help="default report.html")
+    add("-o", "--out", type=text, metavar="HTML", help="default runs/report.html")
     add("--png", type=text, metavar="PNG", help="draw the loss; -o writes the page as well")
     about = "write it again every minute, or SECONDS; the open page reloads itself"
     add("--watch", nargs="?", type=float, const=60.0, metavar="SECONDS", help=about)
@@ -35,7 +36,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _report(values: argparse.Namespace) -> int:
     cache: Cache = {}
-    out = values.out or (None if values.png else "report.html")
+    model_dirs = values.model_dirs or [_newest_run()]
+    out = values.out or (None if values.png else arguments.in_runs("report.html"))
     if values.watch is not None and not 0 < values.watch < float("inf"):
         raise UserError(f"--watch is {values.watch:g}; give it a positive number of seconds.")
     if out:
@@ -45,12 +47,12 @@ def _report(values: argparse.Namespace) -> int:
         if pathlib.Path(values.png).parent.is_dir():
             arguments.check_output_file("--png", values.png)
     if values.watch is None:
-        for path in values.model_dirs:
+        for path in model_dirs:
             if not Folder(path).exists():
                 raise UserError(f"{path} is not a folder; name the MODEL_DIR of a run.")
     try:
         while True:
-            runs = [load(Folder(path), cache) for path in values.model_dirs]
+            runs = [load(Folder(path), cache) for path in model_dirs]
             _write(runs, out, values.png, values.watch)
             if values.watch is None:
                 return 0
@@ -58,6 +60,15 @@ def _report(values: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         _write(runs, out, values.png, None)
         return 0
+
+
+def _newest_run() -> str:
+    """Return the run of runs/ in which something has happened last."""
+    found = pathlib.Path("runs").glob(f"*/{HISTORY}")
+    newest = max(found, key=lambda path: path.stat().st_mtime, default=None)
+    if newest is None:
+        raise UserError("There is no run in runs/: name the MODEL_DIR of a run.")
+    return str(newest.parent)
 
 
 def _write(runs: Sequence[RunData], out: str | None, png: str | None, reload: float | None) -> None:

@@ -93,10 +93,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = arguments.parser("python -m report.misclassified", __doc__.split("\n")[0])
     add = parser.add_argument
     add("predictions", metavar="JSONL", help="predictions of an evaluation")
-    add("-o", "--out", type=arguments.text, metavar="HTML", default="misclassified.html")
+    add("-o", "--out", type=arguments.text, metavar="HTML", help="default runs/misclassified.html")
     add("--most", type=arguments.integer(0), default=50, help="texts of each confusion")
     values = parser.parse_args(argv)
-    arguments.check_output_file("--out", values.out)
+    out = values.out or arguments.in_runs("misclassified.html")
+    arguments.check_output_file("--out", out)
     try:
         with open(values.predictions, encoding="utf-8") as file:
             examples = list(read(file))
@@ -104,8 +105,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise UserError(
             f"{values.predictions} cannot be read ({error}); name a file of predictions."
         ) from error
-    write(page(examples, values.predictions, values.most), values.out)
-    print(f"{values.out}: {len(examples):,} examples")
+    write(page(examples, values.predictions, values.most), out)
+    print(f"{out}: {len(examples):,} examples")
     return 0
 
 

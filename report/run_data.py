@@ -11,7 +11,8 @@ from report.history import History
 from report.series import Series, join
 from t5x.monitoring.event_files import Events, Points, read_events
 
-_EVENTS, _LINES, _HISTORY = "events.out.tfevents.", "metrics.jsonl", "events.jsonl"
+HISTORY = "events.jsonl"
+_EVENTS, _LINES = "events.out.tfevents.", "metrics.jsonl"
 # seqio's files of a task's metrics.
 _TASK_METRICS = re.compile(r"(?:^|.*/)([\w.-]+)-metrics\.jsonl$")
 
@@ -110,7 +111,7 @@ def load(folder: Folder, cache: Cache | None = None) -> RunData:
     joined = {n: {tag: join(parts) for tag, parts in tags.items()} for n, tags in points.items()}
     series = {n: {tag: s for tag, s in tags.items() if len(s)} for n, tags in joined.items()}
     last = max((s.times[-1] for tags in series.values() for s in tags.values()), default=0.0)
-    history = History(folder.read_text(_HISTORY), float(last))
+    history = History(folder.read_text(HISTORY), float(last))
     return RunData(folder.name, folder.path, series, history, folder.read_text("config.gin"), notes)
 
 

@@ -34,11 +34,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     add("--documents", type=arguments.integer(1), default=1000, help="to sample, default 1000")
     add("--lengths", default="", help="of examples; default inputs=512 and what the task needs")
     add("--seed", type=arguments.integer(0), default=0, help="of the sample")
-    add("--html", type=arguments.text, help="the page; default look_TASK.html")
+    add("--html", type=arguments.text, help="the page; default runs/look_TASK.html")
     add("--module", action="append", help="registers the task; default all modules of tasks/")
     add("--gin_bindings", action="append", default=[], help="'name = value'")
     flags = parser.parse_args(argv)
-    path = flags.html or f"look_{flags.task}.html"
+    path = flags.html or arguments.in_runs(f"look_{flags.task}.html")
     arguments.check_output_file("--html", path)
     lengths = arguments.lengths(flags.lengths)
     modules = tuple(flags.module or registered.every_module())

@@ -40,3 +40,11 @@ def test_help_after_other_arguments_starts_nothing():
     shown = bash(LAUNCH / "train.sh", "ro_t5x_tiny", "--gin.TRAIN_STEPS=1", "--help")
     assert shown.returncode == 0
     assert shown.stdout.startswith("Trains a recipe of gin/")
+
+
+@pytest.mark.parametrize("name", ["train.sh", "preflight.sh"])
+def test_without_words_a_script_shows_its_usage_and_the_recipes(name):
+    shown = bash(LAUNCH / name, env={"PYTHON": "/does/not/exist"})
+    assert shown.returncode == 2
+    assert f"bash launch/{name} RECIPE" in shown.stderr
+    assert "ro_t5x_tiny" in shown.stderr

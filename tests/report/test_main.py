@@ -1,6 +1,7 @@
 """The command writes self-contained pages, and bad input is one sentence."""
 
 import json
+import os
 import re
 import time
 
@@ -49,6 +50,18 @@ def test_watching_rewrites_the_page_until_it_is_stopped(tmp_path, monkeypatch):
     assert '"reload":5.0' in seen[1]
     assert '"title":"Loss' in seen[1]
     assert '"reload":null' in out.read_text()
+
+
+def test_without_a_folder_the_newest_run_is_shown(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as refused:
+        entry_point.main([])
+    assert refused.value.code == 2
+    for name, moment in (("new", 2000), ("old", 1000)):
+        folder = fake_runs.complete(tmp_path / "runs" / name)
+        os.utime(folder / "events.jsonl", (moment, moment))
+    assert entry_point.main([]) == 0
+    assert '"name":"new"' in (tmp_path / "runs" / "report.html").read_text()
 
 
 @pytest.mark.slow
