@@ -1,4 +1,4 @@
-"""Write metrics to TensorBoard, JSON lines or Weights & Biases, by name or as gin makes them.
+"""Write metrics to TensorBoard, JSON lines, Weights & Biases or trackio, by name or as gin does.
 
   watch.Watch.writers = ('tensorboard', @metric_writers.WandbWriter)       # in a gin file
   metric_writers.WandbWriter.project = 'my project'
@@ -55,6 +55,12 @@ class JsonlWriter(_ScalarsAndTexts):
             file.write(json.dumps(line) + "\n")
 
 
+def _identity(model_dir: str) -> tuple[str, str]:
+    """Return the name of a run, and a key that no other MODEL_DIR has."""
+    path = model_dir if "://" in model_dir else os.path.abspath(model_dir)
+    return os.path.basename(path.rstrip("/")), hashlib.sha256(path.encode()).hexdigest()[:16]
+
+
 class WandbWriter(_ScalarsAndTexts):
     """Weights & Biases: one run per MODEL_DIR, resumed; with mode 'offline' to be sent later."""
 
@@ -63,14 +69,8 @@ class WandbWriter(_ScalarsAndTexts):
 
         self._wandb, self._folder = wandb, folder
         if wandb.run is None:
-            path = model_dir if "://" in model_dir else os.path.abspath(model_dir)
-            wandb.init(
-                project=project,
-                mode=mode,
-                name=os.path.basename(path.rstrip("/")),
-                id=hashlib.sha256(path.encode()).hexdigest()[:16],
-                resume="allow",
-            )
+            name, key = _identity(model_dir)
+            wandb.init(project=project, mode=mode, name=name, id=key, resume="allow")
             # wandb's own step count never decreases; a restarted run's may.
             wandb.define_metric("step")
             wandb.define_metric("*", step_metric="step")
@@ -93,7 +93,42 @@ class WandbWriter(_ScalarsAndTexts):
             self._wandb.finish()
 
 
-WRITERS = {"tensorboard": TensorBoardWriter, "jsonl": JsonlWriter, "wandb": WandbWriter}
+class TrackioWriter(_ScalarsAndTexts):
+    """trackio, here or in a Space of the hub (`space_id`): one run per MODEL_DIR, resumed."""
+
+    _run: Any = None  # the process's, which writers of all folders share
+
+    def __init__(
+        self, model_dir: str, folder: str, project: str = "t5", space_id: str | None = None
+    ):
+        import trackio
+
+        self._folder = folder
+        if TrackioWriter._run is None:
+            name = "-".join(_identity(model_dir))  # trackio resumes a run by its name
+            TrackioWriter._run = trackio.init(
+                project=project, name=name, space_id=space_id, resume="allow", embed=False
+            )
+
+    def write_scalars(self, step: int, scalars: Mapping[str, Any]) -> None:
+        """Send them."""
+        named = {f"{self._folder}/{k}": float(np.asarray(v)) for k, v in scalars.items()}
+        TrackioWriter._run.log(named, step=int(step))
+
+    def close(self) -> None:
+        """End the run there."""
+        if TrackioWriter._run is not None:
+            TrackioWriter._run.finish()
+            TrackioWriter._run = None
+
+
+WRITERS = {
+    "tensorboard": TensorBoardWriter,
+    "jsonl": JsonlWriter,
+    "wandb": WandbWriter,
+    "trackio": TrackioWriter,
+}
+_PACKAGES = {WandbWriter: "wandb", TrackioWriter: "trackio"}  # which nothing else needs
 MakeWriter = Callable[[str, str], metric_writers.MetricWriter]
 
 
@@ -107,11 +142,13 @@ def check_names(names: Sequence[str | MakeWriter]) -> None:
                 f"watch.Watch.writers has {name!r}, which is not a writer; set WRITERS to some of "
                 f"{sorted(WRITERS)}."
             )
-        is_wandb = name == "wandb" or getattr(name, "__name__", None) == "WandbWriter"
-        if is_wandb and importlib.util.find_spec("wandb") is None:
+        classes = {made.__name__: package for made, package in _PACKAGES.items()}
+        maker = WRITERS[name] if isinstance(name, str) else name
+        package = classes.get(getattr(maker, "__name__", ""))
+        if package and importlib.util.find_spec(package) is None:
             raise UserError(
-                "watch.Watch.writers has 'wandb', which is not installed; run "
-                "`.venv/bin/pip install wandb`, or remove it from WRITERS."
+                f"watch.Watch.writers has {package!r}, which is not installed; run "
+                f"`.venv/bin/pip install {package}`, or remove it from WRITERS."
             )
 
 

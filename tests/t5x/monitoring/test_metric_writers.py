@@ -89,9 +89,40 @@ def test_wandb_made_by_gin_has_its_own_settings(wandb, tmp_path):
     assert wandb[0][1]["project"] == "mine"
 
 
-def test_without_wandb_one_sentence_says_what_to_install():
-    assert "wandb" not in sys.modules
-    for names in (["tensorboard", "wandb"], [metric_writers.WandbWriter]):
+@pytest.fixture
+def trackio(monkeypatch):
+    """A module whose runs record what is done with them."""
+    calls = []
+
+    class Run:
+        log = staticmethod(lambda metrics, step: calls.append(("log", step, metrics)))
+        finish = staticmethod(lambda: calls.append("finish"))
+
+    module = types.ModuleType("trackio")
+    module.init = lambda **settings: (calls.append(("init", settings)), Run())[1]
+    module.__spec__ = types.SimpleNamespace()
+    monkeypatch.setitem(sys.modules, "trackio", module)
+    return calls
+
+
+def test_trackio_has_one_run_a_folder_that_a_restart_resumes(trackio, tmp_path):
+    for _ in range(2):
+        metric_writers.check_names(["trackio"])
+        write(["trackio"], tmp_path / "my run")
+    inits = [call[1] for call in trackio if call[0] == "init"]
+    assert inits[0] == inits[1]
+    assert inits[0]["name"].startswith("my run")
+    assert inits[0]["resume"] == "allow"
+    logs = [call for call in trackio if call[0] == "log"]
+    assert logs[0] == ("log", 100, {"train/loss": 5.5, "train/timing/seqs_per_second": 2.0})
+    assert "training_eval/toy/loss" in logs[1][2]
+    assert trackio.count("finish") == 2
+
+
+@pytest.mark.parametrize("name", ["wandb", "trackio"])
+def test_without_its_package_one_sentence_says_what_to_install(name):
+    assert name not in sys.modules
+    for names in (["tensorboard", name], [metric_writers.WRITERS[name]]):
         with pytest.raises(ValueError, match="pip install"):
             metric_writers.check_names(names)
 
