@@ -1,44 +1,64 @@
-"""Write the task, the recipe and the launch script of a language, from FineWeb-2.
+"""Write the task, the recipe and the launch script of a language or of your own text.
 
     python -m tasks.new_language czech --size base
+    python -m tasks.new_language --corpus "/data/*.txt" --name uk --size tiny
 
-writes tasks/czech.py, gin/cs_t5x_base.gin and launch/cs_t5x_base.sh, and prints the two commands
-that follow: one trains the vocabulary, the other the model. A language is a code such as ces_Latn
-or cs, or its English name. The files are yours to change; existing ones are kept unless --overwrite
-is given.
+The first writes tasks/czech.py, gin/cs_t5x_base.gin and launch/cs_t5x_base.sh, for FineWeb-2; the
+second the same for files of yours. Both print the three commands that follow: they train the
+vocabulary, train the model and convert it. A language is a code such as ces_Latn or cs, its English
+name, or its own. Without --size the amount of text decides. The files are yours to change; existing
+ones are kept unless --overwrite is given.
 """
 
 import argparse
+import dataclasses
+import os
 import pathlib
 import re
+import shlex
 import unicodedata
 
 from common import arguments
-from common.errors import UserError, guarded
-from common.tables import counted
+from common.errors import ROOT, UserError, guarded
+from common.tables import counted, data_size
+from tasks.corpus import formats, listing
 from tasks.languages import table
 from tasks.languages.table import FINEWEB2, TOKENS_PER_WORD, Language
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-PARTITIONS = {"small": 1, "base": 2, "large": 4, "xl": 8, "xxl": 16}  # of a model, by its size
-TOKENS_PER_STEP = 128 * 568  # 128 rows of 512 inputs, which 568 tokens of text fill
+# By the size of a model: partitions that fit the memory of chips, steps that are worth a start and
+# the most, and the tokens of text from which on the next smaller model is too small for it.
+PARTITIONS = {"tiny": 1, "small": 1, "base": 1, "large": 1, "xl": 8, "xxl": 16}
+LEAST_TOKENS = {"base": 5e8, "small": 5e7, "tiny": 0.0}
+STEPS = {"tiny": (300, 2_000)}
+OTHER_STEPS = (10_000, 2_000_000)
+# Rows of 512 inputs, which 568 tokens of text fill; 16 rows of 128 inputs, 142 tokens.
+TOKENS_PER_STEP = {"tiny": 16 * 142}
+OTHER_TOKENS_PER_STEP = 128 * 568
 # More repetitions of a corpus teach clearly less than new text (Muennighoff et al. 2023,
 # arXiv:2305.16264).
-EPOCHS, MOST_STEPS, LEAST_STEPS = 4, 2_000_000, 10_000
-LARGE_BYTES = 1e9  # of text, from which the larger vocabulary is worth its rows
+EPOCHS = 4
+BYTES_PER_TOKEN = 4  # roughly
+PIECES = ((1e9, 64_000), (1e8, 32_000), (5e6, 8_192), (0.0, 2_048))  # by bytes of text
+MOST_PIECES = {"tiny": 8_192}
 SAMPLE = 2_000_000  # documents that the vocabulary is trained on
+# Of scripts with thousands of characters: rare ones are written in bytes.
+MANY_CHARACTERS = ("Hani", "Hang", "Jpan", "Yiii")
+RARE = " --byte_fallback --character_coverage 0.9995"
+CLOSE = 0.05  # of the text of the largest language of a name, from which on a smaller one counts
 
-TASK = '''"""{name}: pretraining on FineWeb-2."""
+TASK = '''"""{about}."""
 
 from tasks import corpora
-from tasks.languages import public
+{imports}
 
 corpora.add(
-    "{task}", public.fineweb2("{code}"), "{vocabulary}"{cedilla}
+    "{task}",
+    {source},
+    "{vocabulary}",{cedilla}
 )
 '''
 RECIPE = """\
-# T5 1.1 {size} from scratch on {name} text, own vocabulary of {pieces:,} pieces.
+# T5 1.1 {size} from scratch on {text}, own vocabulary of {pieces:,} pieces.
 # Command: bash launch/{recipe}.sh     Cost and loss to expect: not yet measured.
 from __gin__ import dynamic_registration
 import seqio
@@ -46,21 +66,35 @@ import tasks.{module}
 from t5x import partitioning
 from t5x import utils
 from t5x.examples.t5 import network
-include 't5x/examples/t5/t5_1_1/{size}.gin'
-include 't5x/configs/runs/pretrain.gin'
+include 't5x/examples/t5/t5_1_1/{network}.gin'
+{shared}include 't5x/configs/runs/pretrain.gin'
 include 'gin/shared/run.gin'
 
 MIXTURE_OR_TASK_NAME = '{task}'
-TASK_FEATURE_LENGTHS = {{'inputs': 512, 'targets': 114}}  # 114: density 0.15, spans of 3
+{lengths}
 TRAIN_STEPS = {steps}
-DROPOUT_RATE = 0.0
+{more}DROPOUT_RATE = 0.0
 seqio.SentencePieceVocabulary.sentencepiece_model_file = '{vocabulary}'
 network.T5Config.vocab_size = {pieces}
 partitioning.PjitPartitioner.num_partitions = {partitions}
 utils.SaveCheckpointConfig:
-  period = 10000
-  keep = 5
+  period = {period}
+  keep = {keep}
   save_dataset = True
+"""
+LENGTHS = "TASK_FEATURE_LENGTHS = {'inputs': 512, 'targets': 114}  # 114: density 0.15, spans of 3"
+OF_TINY: dict[str, str | int] = {
+    "network": "base",
+    "shared": "include 'gin/shared/tiny.gin'\n",
+    "lengths": LENGTHS.replace("512", "128").replace("114", "29"),
+    "keep": 3,
+}
+MORE_OF_TINY = """\
+BATCH_SIZE = 16
+EVAL_PERIOD = {period}
+EVAL_STEPS = 3
+utils.create_learning_rate_scheduler.base_learning_rate = 0.25
+utils.create_learning_rate_scheduler.warmup_steps = 100
 """
 SCRIPT = """\
 #!/usr/bin/env bash
@@ -69,118 +103,236 @@ exec bash "$(dirname "${{BASH_SOURCE[0]}}")/train.sh" {recipe} "$@"
 """
 
 
-def names(language: Language, size: str) -> dict[str, str]:
-    """Return the names of a language's `module`, `task`, `recipe` and `vocabulary` file."""
-    plain = unicodedata.normalize("NFKD", language.name).encode("ascii", "ignore").decode()
+@dataclasses.dataclass(frozen=True)
+class Text:
+    """A corpus to write a recipe for.
+
+    `about` describes it, `module` and `short` name the files, `source` and `imports` are Python,
+    `flags` are of `vocabulary.train`. `text_bytes` and `tokens` are rough.
+    """
+
+    about: str
+    module: str
+    short: str
+    source: str
+    imports: str
+    flags: str
+    text_bytes: float
+    tokens: float
+    found: str  # what is known of it, a line
+    cedilla: bool = False
+
+
+def of_language(language: Language) -> Text:
+    """Return FineWeb-2's text of a language."""
+    words = unicodedata.normalize("NFKD", re.sub(r"\([^)]*\d.*?\)", "", language.name))
+    plain = words.encode("ascii", "ignore").decode()
     module = re.sub(r"\W+", "_", plain.lower()).strip("_")
     short = language.tag or language.code.partition("_")[0]
+    script = language.code.partition("_")[2]
     if table.find(short) != language:  # a code means its largest language and script
         short = language.code.lower()
-        module = f"{module}_{language.code.partition('_')[2].lower()}"
+        module = f"{module}_{script.lower()}"
     elif table.find(language.name) != language:  # such as Dan, where dan is Danish
         module = f"{module}_{short}"
+    # Only Romanian has ș and ț where its texts often have ş and ţ.
+    cedilla = language.code == "ron_Latn"
+    flags = f"--corpus {FINEWEB2} --config {language.code} --max_documents {SAMPLE}"
+    return Text(
+        about=f"{language.name}: pretraining on FineWeb-2",
+        module=module,
+        short=short,
+        source=f'public.fineweb2("{language.code}")',
+        imports="from tasks.languages import public",
+        flags=flags + " --cedilla" * cedilla + RARE * (script in MANY_CHARACTERS),
+        text_bytes=language.text_bytes,
+        tokens=max(language.words, 1) * TOKENS_PER_WORD,
+        found=f"{language.name}, {language.code}: {language.documents:,} documents and "
+        f"{language.words:,} words in {language.parquet_bytes / 1e9:,.1f} GB of parquet "
+        f"({FINEWEB2}, ODC-By)",
+        cedilla=cedilla,
+    )
+
+
+def of_files(corpus: str, name: str) -> Text:
+    """Return the text of files, or of a data set of the hub.
+
+    Raises:
+      UserError: no file matches, or `name` cannot be a module of tasks/.
+    """
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+        raise UserError(f"--name is {name!r}, but must be of a to z, digits and _, such as uk")
+    if (ROOT / "tasks" / name).is_dir():
+        raise UserError(f"--name is {name!r}, which is a folder of tasks/: give another name")
+    path = os.path.abspath(os.path.expanduser(corpus))
+    is_local = "://" not in corpus and not corpus.startswith(listing.LIST)
+    if is_local and os.path.isdir(path):
+        given, size = f'"{path}"', _text_bytes([f"{path}/train*"])
+    elif "*" in corpus or corpus.startswith(listing.LIST) or formats.recognize(corpus):
+        path = path if is_local else corpus
+        given, size = f'files={{"train": "{path}"}}', _text_bytes([path])
+    else:
+        path, given, size = corpus, f'"{corpus}"', None
+    known = "of unknown size" if size is None else f"about {data_size(size)} of text"
+    text_bytes = PIECES[0][0] if size is None else float(size)
+    return Text(
+        about=f"{name}: pretraining on {path}",
+        module=name,
+        short=name,
+        source=f'Rows({given}, held_out={{"validation": 0.01}})',
+        imports="from tasks.rows import Rows",
+        flags=f"--corpus {shlex.quote(path)} --max_documents {SAMPLE}",
+        text_bytes=text_bytes,
+        tokens=text_bytes / BYTES_PER_TOKEN,
+        found=f"{path}: {known}; 1 % of the documents are held out for validation",
+    )
+
+
+def _text_bytes(patterns: list[str]) -> int | None:
+    return listing.Listing(listing.match_files(patterns)).text_bytes()
+
+
+def names(text: Text, size: str) -> dict[str, str]:
+    """Return the names of a text's `module`, `task`, `recipe` and `vocabulary` file."""
     return {
-        "module": module,
-        "task": f"{short}_span_corruption",
-        "recipe": f"{short}_t5x_{size}",
-        "vocabulary": f"vocabularies/{short}_{pieces(language)}.model",
+        "module": text.module,
+        "task": f"{text.short}_span_corruption",
+        "recipe": f"{text.short}_t5x_{size}",
+        "vocabulary": f"vocabularies/{text.short}_{pieces(text, size)}.model",
     }
 
 
-def pieces(language: Language) -> int:
+def default_size(text: Text) -> str:
+    """Return the size of a model that suits so much text, at most base."""
+    return next(size for size, least in LEAST_TOKENS.items() if text.tokens >= least)
+
+
+def pieces(text: Text, size: str) -> int:
     """Return the size of the vocabulary, by how much text there is."""
-    return 64_000 if language.text_bytes >= LARGE_BYTES else 32_000
+    wanted = next(number for least, number in PIECES if text.text_bytes >= least)
+    return min(wanted, MOST_PIECES.get(size, wanted))
 
 
-def epochs(language: Language, steps: int) -> float:
+def epochs(text: Text, size: str, steps: int) -> float:
     """Return about how many epochs so many steps are."""
-    return steps * TOKENS_PER_STEP / (max(language.words, 1) * TOKENS_PER_WORD)
+    return steps * TOKENS_PER_STEP.get(size, OTHER_TOKENS_PER_STEP) / text.tokens
 
 
-def train_steps(language: Language) -> int:
-    """Return the steps of about `EPOCHS` epochs, in thousands, within limits."""
-    wanted = EPOCHS / epochs(language, 1)
-    return int(min(max(round(wanted, -3), LEAST_STEPS), MOST_STEPS))
+def train_steps(text: Text, size: str) -> int:
+    """Return the steps of about `EPOCHS` epochs, in hundreds or thousands, within limits."""
+    least, most = STEPS.get(size, OTHER_STEPS)
+    wanted = round(EPOCHS / epochs(text, size, 1), -2 if size in STEPS else -3)
+    return int(min(max(wanted, least), most))
 
 
-def files(language: Language, size: str) -> dict[str, str]:
+def files(text: Text, size: str) -> dict[str, str]:
     """Return the texts of the files to write, by path from the repository's root."""
-    called = names(language, size)
+    called, steps = names(text, size), train_steps(text, size)
+    period = max(steps // 4, 1) if size in STEPS else 10_000
     filled = called | {
-        "name": language.name,
-        "code": language.code,
+        "about": text.about,
+        "text": text.about.partition(":")[0] + " text",
+        "imports": text.imports,
+        "source": text.source,
         "size": size,
-        "pieces": pieces(language),
-        "steps": train_steps(language),
+        "network": size,
+        "shared": "",
+        "lengths": LENGTHS,
+        "more": MORE_OF_TINY.format(period=period) if size in STEPS else "",
+        "pieces": pieces(text, size),
+        "steps": steps,
+        "period": period,
+        "keep": 5,
         "partitions": PARTITIONS[size],
-        # Only Romanian has ș and ț where its texts often have ş and ţ.
-        "cedilla": ", cedilla=True" if language.code == "ron_Latn" else "",
+        "cedilla": "\n    cedilla=True," if text.cedilla else "",
     }
-    task = TASK.format(**filled)
-    one_line = task.replace("(\n    ", "(").replace("\n)\n", ")\n")
-    if max(map(len, one_line.splitlines())) <= 100:
-        task = one_line
+    filled |= OF_TINY if size in STEPS else {}
     return {
-        f"tasks/{called['module']}.py": task,
+        f"tasks/{called['module']}.py": TASK.format(**filled),
         f"gin/{called['recipe']}.gin": RECIPE.format(**filled),
         f"launch/{called['recipe']}.sh": SCRIPT.format(**filled),
     }
 
 
-def write(language: Language, size: str, root: pathlib.Path, overwrite: bool = False) -> list[str]:
+def write(text: Text, size: str, root: pathlib.Path, overwrite: bool = False) -> list[str]:
     """Write the files, all or none, and return their paths from `root`.
 
     Raises:
       UserError: one exists, and `overwrite` is not set.
     """
-    made = files(language, size)
+    made = files(text, size)
     kept = [path for path in made if (root / path).exists()]
     if kept and not overwrite:
         raise UserError(
             f"{' and '.join(kept)} exist: train with them, remove them, or give --overwrite"
         )
-    for path, text in made.items():
-        (root / path).write_text(text)
+    for path, content in made.items():
+        (root / path).write_text(content)
     return list(made)
 
 
-def report(language: Language, size: str, written: list[str]) -> str:
-    """Return what was written, what the corpus holds, and the two commands that follow."""
-    called, steps = names(language, size), train_steps(language)
-    corpus = f"--corpus {FINEWEB2} --config {language.code}"
-    corpus += " --cedilla" if language.code == "ron_Latn" else ""
+def report(text: Text, size: str, written: list[str]) -> str:
+    """Return what was written, what the corpus holds, and the three commands that follow."""
+    called, steps = names(text, size), train_steps(text, size)
+    rows = "16 rows of 128" if size in STEPS else "128 rows of 512"
+    times = epochs(text, size, steps)
+    suits = default_size(text)
     lines = [
-        f"{language.name}, {language.code}: {language.documents:,} documents and "
-        f"{language.words:,} words in {language.parquet_bytes / 1e9:,.1f} GB of parquet "
-        f"({FINEWEB2}, ODC-By)",
-        f"{steps:,} steps of 128 rows are about {counted(epochs(language, steps), 'epoch', '.2g')}",
+        text.found,
+        f"about {text.tokens / 1e6:,.1f} million tokens, which suit a model of --size {suits}",
+        f"{steps:,} steps of {rows} tokens are about {counted(times, 'epoch', '.2g')}",
         *(f"wrote {path}" for path in written),
         "",
-        "Now train the vocabulary, and then the model:",
-        f"  python -m vocabulary.train {corpus} \\",
-        f"    --max_documents {SAMPLE} --size {pieces(language)} --out {called['vocabulary']}",
+        "Now train the vocabulary, then the model (first with --dry_run, which checks all), and "
+        "convert it:",
+        f"  python -m vocabulary.train {text.flags} \\",
+        f"    --size {pieces(text, size)} --out {called['vocabulary']}",
         f"  bash launch/{called['recipe']}.sh",
+        f"  bash convert/convert.sh runs/{called['recipe']}",
     ]
-    if epochs(language, steps) > EPOCHS * 1.5:
+    order = list(PARTITIONS)
+    if order.index(suits) < min(order.index(size), order.index("base")):
         lines.insert(
-            2,
-            "That is little text: take a smaller model, continue from mT5 "
+            3,
+            f"That is little text for {size}: take --size {suits}, continue from mT5 "
             "(gin/ro_mt5x_base.gin shows how), or add other corpora (tasks/languages/public.py)",
         )
     return "\n".join(lines)
 
 
+def _one(text: str) -> Language:
+    """Return the language that a code or name means; raise UserError where it means several."""
+    language, found = table.find(text), table.named(text)
+    close = [one for one in found if one.text_bytes >= CLOSE * language.text_bytes]
+    if language in found and len(close) > 1:
+        which = ", ".join(f"{o.code} ({o.name}, {data_size(o.text_bytes)})" for o in close)
+        raise UserError(f"{text} may be {which}: name one by its code")
+    return language
+
+
 @guarded
 def main(argv: list[str] | None = None) -> None:
-    """Write the files of a language."""
+    """Write the files of a language, or of text of the user's."""
     parser = arguments.parser("python -m tasks.new_language", __doc__.splitlines()[0])
     add = parser.add_argument
-    add("language", type=arguments.text, help="a code (ces_Latn, cs) or an English name (czech)")
-    add("--size", choices=PARTITIONS, default="base", help="of the model, default base")
+    about = "a code (ces_Latn, cs) or a name (czech, čeština), for FineWeb-2"
+    add("language", nargs="?", type=arguments.text, help=about)
+    about = "your text instead: files, a folder with train*, @ and a list, or a hub name"
+    add("--corpus", type=arguments.text, help=about)
+    add("--name", type=arguments.text, help="with --corpus: what the files are called, such as uk")
+    add("--size", choices=PARTITIONS, help="of the model; default by the amount of text")
     add("--overwrite", action="store_true", help="replace the files if they exist")
     flags: argparse.Namespace = parser.parse_args(argv)
-    language = table.find(flags.language)
-    print(report(language, flags.size, write(language, flags.size, ROOT, flags.overwrite)))
+    if (flags.language is None) == (flags.corpus is None):
+        raise UserError("name a language, such as czech, or give --corpus with text of yours")
+    if (flags.corpus is None) != (flags.name is None):
+        raise UserError("--corpus and --name go together: --corpus '/data/*.txt' --name uk")
+    if flags.corpus:
+        text = of_files(flags.corpus, flags.name)
+    else:
+        text = of_language(_one(flags.language))
+    size = flags.size or default_size(text)
+    print(report(text, size, write(text, size, ROOT, flags.overwrite)))
 
 
 if __name__ == "__main__":

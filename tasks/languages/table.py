@@ -1,11 +1,12 @@
 """The languages of FineWeb-2, found by code, by tag or by name.
 
-    find("ces_Latn"), find("cs"), find("czech")     # Language(code='ces_Latn', name='Czech', …)
+    find("ces_Latn"), find("cs"), find("czech"), find("čeština")   # Language(code='ces_Latn', …)
 
 `fineweb2.tsv` has a line for each of the 1,913 configurations of the data set, with the figures of
 its authors (fineweb2-language-distribution.csv of github.com/huggingface/fineweb-2; Penedo et al.
 2025, arXiv:2506.20920). A code is the language in ISO 639-3 and the script in ISO 15924; `tag` is
-the code of two letters of the language, or of the macrolanguage that it is part of, if it has one.
+the code of two letters of the language, or of the macrolanguage that it is part of, if it has one;
+`autonym` its own name, where Unicode's CLDR has another than `name`.
 """
 
 import csv
@@ -35,6 +36,7 @@ class Language:
     code: str
     name: str
     tag: str
+    autonym: str
     words: int
     documents: int
     text_bytes: int
@@ -47,7 +49,7 @@ def languages() -> tuple[Language, ...]:
     """Return all languages, by code."""
     with open(_FILE, encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
-    texts = ("code", "name", "tag")
+    texts = ("code", "name", "tag", "autonym")
     return tuple(
         Language(**{k: v if k in texts else int(v) for k, v in row.items()})  # type: ignore[arg-type]
         for row in rows
@@ -55,7 +57,7 @@ def languages() -> tuple[Language, ...]:
 
 
 def find(text: str) -> Language:
-    """Return the language of a code, a tag, an English name or a word of it.
+    """Return the language of a code, a tag, an English name or a word of it, or its own name.
 
     Of several the largest in FineWeb-2: "greek" is Modern Greek, "chinese" Mandarin Chinese.
 
@@ -63,8 +65,8 @@ def find(text: str) -> Language:
       UserError: there is none; names the nearest.
     """
     wanted = text.strip().casefold()
-    names = lambda one: (one.code, one.code.partition("_")[0], one.tag, one.name)
-    found = [one for one in languages() if wanted in map(str.casefold, names(one)) and wanted]
+    codes = lambda one: (one.code, one.code.partition("_")[0], one.tag)
+    found = [one for one in languages() if wanted in map(str.casefold, codes(one)) and wanted]
     if found:
         return max(found, key=lambda one: one.text_bytes)
     if wanted in ENGLISH:
@@ -72,13 +74,23 @@ def find(text: str) -> Language:
             "FineWeb-2 has every language but English, which is FineWeb: "
             'CorpusSource("HuggingFaceFW/fineweb", "sample-350BT")'
         )
-    if found := [one for one in languages() if wanted in one.name.casefold().split()]:
-        return max(found, key=lambda one: one.text_bytes)
+    if found := named(text):
+        return found[0]
     nearest = ", ".join(f"{one.code} ({one.name})" for one in _nearest(wanted))
     raise UserError(
         f"no language is called {text!r}: name it by a code such as ces_Latn or cs, or in English"
         + (f"; the nearest are {nearest}" if nearest else "")
     )
+
+
+def named(text: str) -> list[Language]:
+    """Return the languages of a name, or else of a word of their English name, largest first."""
+    wanted = text.strip().casefold()
+    known = languages() if wanted else ()
+    found = [one for one in known if wanted in (one.name.casefold(), one.autonym.casefold())]
+    if not found:
+        found = [one for one in known if wanted in one.name.casefold().split()]
+    return sorted(found, key=lambda one: -one.text_bytes)
 
 
 def code_of(text: str, others: Mapping[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""A language named on the command line gets a task, a recipe and a launch script that work."""
+"""A language named on the command line, or a user's text, gets a recipe that works."""
 
 import importlib.util
 import subprocess
@@ -7,13 +7,26 @@ import sys
 import pytest
 import seqio
 
-from fakes.paths import ROOT
+from fakes.paths import MINI, ROOT
 from tasks import new_language
 from tasks.languages import table
 
+LANGUAGES = [new_language.of_language(one) for one in table.languages()]
+
+
+def of(text):
+    return new_language.of_language(table.find(text))
+
 
 def made(text, size="base"):
-    return new_language.files(table.find(text), size)
+    return new_language.files(of(text), size)
+
+
+@pytest.fixture
+def root(tmp_path):
+    for folder in ("tasks", "gin", "launch"):
+        (tmp_path / folder).mkdir()
+    return tmp_path
 
 
 @pytest.mark.parametrize(
@@ -22,6 +35,7 @@ def made(text, size="base"):
         ("czech", "czech", "cs"),
         ("nob_Latn", "norwegian_bokmal", "nb"),
         ("ron_Cyrl", "romanian_cyrl", "ron_cyrl"),
+        ("greek", "modern_greek", "el"),
     ],
 )
 def test_files_are_named_after_the_language(text, module, code):
@@ -30,74 +44,112 @@ def test_files_are_named_after_the_language(text, module, code):
 
 
 def test_no_two_languages_share_a_name():
-    every = [new_language.names(one, "base") for one in table.languages()]
+    every = [new_language.names(one, "base") for one in LANGUAGES]
     for key in ("module", "task", "recipe"):
         assert len({each[key] for each in every}) == len(every)
 
 
 def test_no_language_takes_the_name_of_a_module_of_the_project():
-    """Romanian alone has one already, and then --overwrite must be given."""
+    """Only Romanian has one already, and then --overwrite must be given."""
     modules = {path.stem for path in (ROOT / "tasks").iterdir()} - {"__pycache__"}
-    every = {new_language.names(one, "base")["module"] for one in table.languages()}
-    assert modules & every == {"romanian"}
+    assert modules & {one.module for one in LANGUAGES} == {"romanian"}
 
 
-@pytest.mark.parametrize("text", ["czech", "ron_Cyrl", "abi_Latn"])
-def test_the_task_is_registered_by_its_module_and_passes_the_lint(tmp_path, text):
-    language = table.find(text)
-    path, text, *_ = next(iter(new_language.files(language, "base").items()))
+def own(tmp_path, name="uk"):
+    return new_language.of_files(str(MINI / "train-*.jsonl"), name)
+
+
+@pytest.mark.parametrize("language", ["czech", "ron_Cyrl", "abi_Latn", "ja", None])
+def test_the_task_is_registered_by_its_module_and_passes_the_lint(tmp_path, language):
+    text = of(language) if language else own(tmp_path)
+    path, content = next(iter(new_language.files(text, "tiny").items()))
     file = tmp_path / path.rsplit("/", 1)[1]
-    file.write_text(text)
+    file.write_text(content)
     spec = importlib.util.spec_from_file_location("made_by_new_language", file)
-    task = new_language.names(language, "base")["task"]
+    task = new_language.names(text, "tiny")["task"]
     try:
         spec.loader.exec_module(importlib.util.module_from_spec(spec))
         source = seqio.TaskRegistry.get(task).source
-        assert source.config == language.code
+        if language:
+            assert source.config == table.find(language).code
+        else:
+            assert len(source.peek("train", 2)) == 2
     finally:
         seqio.TaskRegistry.remove(task)
-    lint = [sys.executable, "-m", "ruff", "check", "--config", str(ROOT / "pyproject.toml")]
-    subprocess.run([*lint, str(file)], check=True)
-    format_check = [sys.executable, "-m", "ruff", "format", "--check", "--line-length", "100"]
-    subprocess.run([*format_check, str(file)], check=True)
+    ruff = [sys.executable, "-m", "ruff"]
+    settings = ["--config", str(ROOT / "pyproject.toml")]
+    if language:  # a path of the user may be long
+        subprocess.run([*ruff, "check", *settings, str(file)], check=True)
+        subprocess.run([*ruff, "format", "--check", "--line-length", "100", str(file)], check=True)
 
 
 def test_the_recipe_is_that_of_romanian_with_other_names():
-    """So that whatever holds for ro_t5x_base and ro_t5x_large holds for it."""
-    lines = made("czech")["gin/cs_t5x_base.gin"].splitlines()
-    romanian = (ROOT / "gin/ro_t5x_base.gin").read_text().splitlines()
+    """So that whatever holds for ro_t5x_base and ro_t5x_tiny holds for it."""
     settings = lambda some: {x.partition("=")[0] for x in some if x and not x.startswith("#")}
+    of_file = lambda name: settings((ROOT / f"gin/{name}.gin").read_text().splitlines())
     only_romanian = {"VOCABULARY_FILE ", "tasks.vocabularies.ro_model.path "}
-    assert settings(lines) - {"import tasks.czech"} == (
-        settings(romanian) - only_romanian - {"import tasks.romanian"}
+    assert settings(made("czech")["gin/cs_t5x_base.gin"].splitlines()) - {"import tasks.czech"} == (
+        of_file("ro_t5x_base") - only_romanian - {"import tasks.romanian"}
     )
+    tiny = settings(made("czech", "tiny")["gin/cs_t5x_tiny.gin"].splitlines())
+    expected = {"EXPECTED_LOSS ", "EXPECTED_LOSS_TASK ", "import __main__ as train_script"}
+    expected |= {"train_script.train.run_eval_before_training ", "import tasks.romanian"}
+    added = {"import tasks.czech", "from t5x import partitioning", "  keep "}
+    added |= {"partitioning.PjitPartitioner.num_partitions "}
+    assert tiny - added == of_file("ro_t5x_tiny") - expected
     for size, partitions in new_language.PARTITIONS.items():
         text = made("czech", size)[f"gin/cs_t5x_{size}.gin"]
         assert f"num_partitions = {partitions}\n" in text
-        assert (ROOT / f"t5x/examples/t5/t5_1_1/{size}.gin").exists()
+        assert size == "tiny" or (ROOT / f"t5x/examples/t5/t5_1_1/{size}.gin").exists()
 
 
-def test_steps_follow_from_the_size_of_the_corpus():
-    assert new_language.train_steps(table.find("rus_Cyrl")) == 2_000_000
-    small = table.find("ron_Cyrl")
-    assert new_language.train_steps(small) == 10_000
-    middle = table.find("srp_Latn")
-    assert 3.5 < new_language.epochs(middle, new_language.train_steps(middle)) < 4.5
-    assert new_language.pieces(small) == 32_000
-    assert "That is little text" in new_language.report(small, "base", [])
+def test_size_vocabulary_and_steps_follow_from_the_amount_of_text(tmp_path):
+    assert new_language.train_steps(of("rus_Cyrl"), "base") == 2_000_000
+    small, middle = of("ron_Cyrl"), of("srp_Latn")
+    assert new_language.train_steps(small, "base") == 10_000
+    assert 3.5 < new_language.epochs(middle, "base", new_language.train_steps(middle, "base")) < 4.5
+    sizes = [new_language.default_size(of(code)) for code in ("rus_Cyrl", "amh_Ethi", "abi_Latn")]
+    assert sizes == ["base", "small", "tiny"]
+    assert "little text for base" in new_language.report(of("amharic"), "base", [])
+    assert "little text" not in new_language.report(of("amharic"), "small", [])
+    assert new_language.pieces(of("amharic"), "small") > new_language.pieces(own(tmp_path), "tiny")
 
 
-def test_existing_files_are_kept(tmp_path):
-    for folder in ("tasks", "gin", "launch"):
-        (tmp_path / folder).mkdir()
-    (tmp_path / "gin/cs_t5x_base.gin").write_text("mine")
-    language = table.find("cs")
+@pytest.mark.parametrize("code", ["ja", "cmn_Hani", "kor_Hang"])
+def test_a_script_of_thousands_of_characters_falls_back_to_bytes(code):
+    assert "--byte_fallback --character_coverage" in new_language.report(of(code), "base", [])
+    assert "--byte_fallback" not in new_language.report(of("cs"), "base", [])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["serbian"], "srp_Latn"),
+        (["kurdish"], "ckb_Arab"),
+        ([], "--corpus"),
+        (["czech", "--corpus", "*.txt"], "--corpus"),
+        (["--corpus", "nowhere/*.txt"], "--name"),
+        (["--corpus", "nowhere/*.txt", "--name", "uk"], "nowhere"),
+        (["--corpus", "*.md", "--name", "Мова"], "--name"),
+        (["--corpus", "*.md", "--name", "corpus"], "--name"),
+    ],
+)
+def test_what_is_not_clear_is_asked_for(words, said, capsys):
+    with pytest.raises(SystemExit) as refused:
+        new_language.main(words)
+    assert refused.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_existing_files_are_kept(root):
+    (root / "gin/cs_t5x_base.gin").write_text("mine")
+    text = of("cs")
     with pytest.raises(ValueError, match=r"gin/cs_t5x_base.gin exist: .* or give --overwrite"):
-        new_language.write(language, "base", tmp_path)
-    assert not (tmp_path / "tasks/czech.py").exists()
-    written = new_language.write(language, "base", tmp_path, overwrite=True)
-    assert (tmp_path / "gin/cs_t5x_base.gin").read_text() != "mine"
-    said = new_language.report(language, "base", written)
+        new_language.write(text, "base", root)
+    assert not (root / "tasks/czech.py").exists()
+    written = new_language.write(text, "base", root, overwrite=True)
+    assert (root / "gin/cs_t5x_base.gin").read_text() != "mine"
+    said = new_language.report(text, "base", written)
     assert "--config ces_Latn " in said
     assert "--cedilla" not in said
     assert "bash launch/cs_t5x_base.sh" in said

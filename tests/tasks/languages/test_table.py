@@ -13,6 +13,7 @@ from tasks.languages import table
         *[("zh", "cmn_Hani"), ("ar", "arb_Arab"), ("et", "ekk_Latn"), ("lv", "lvs_Latn")],
         *[("greek", "ell_Grek"), ("norwegian", "nob_Latn"), ("chinese", "cmn_Hani")],
         *[("romanian", "ron_Latn"), ("ron_Cyrl", "ron_Cyrl"), ("serbian", "srp_Cyrl")],
+        *[("čeština", "ces_Latn"), ("Українська", "ukr_Cyrl"), ("日本語", "jpn_Jpan")],
     ],
 )
 def test_a_language_has_several_names(text, code):
