@@ -26,6 +26,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
+from common.secrets import public
+
 ROOT = Path(__file__).resolve().parent.parent
 STOPPED = "Stopped by Ctrl-C."
 REFUSED, INTERRUPTED = 2, 130
@@ -96,11 +98,11 @@ def report(error: BaseException, stopped: str = STOPPED) -> int:
     if not sentence:
         first = text.partition("\n")[0].rstrip(" .") or "no message"
         try:
-            log = write_log("".join(traceback.format_exception(error)))
+            log = write_log(public("".join(traceback.format_exception(error))))
         except OSError as full:
             log = f"no file ({full.strerror})"
         sentence = f"{type(error).__name__}: {_shortened(first)}. The traceback is in {log}."
-    say(f"Error: {_shortened(sentence)}")
+    say(f"Error: {_shortened(public(sentence))}")
     return status
 
 

@@ -26,6 +26,7 @@ import threading
 from types import FrameType
 
 from common import errors
+from common.secrets import public
 
 # Warnings of libraries that a user can do something about.
 _ACTIONABLE = re.compile(
@@ -192,8 +193,9 @@ class _Handler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Write it; a log that cannot be written stops nothing."""
         with contextlib.suppress(OSError):
-            os.write(2, self.format(record).encode(errors="backslashreplace") + b"\n")
-        text = record.getMessage().strip()
+            line = public(self.format(record))
+            os.write(2, line.encode(errors="backslashreplace") + b"\n")
+        text = public(record.getMessage().strip())
         if not errors.is_own_file(record.pathname):
             text = self._of_library(record, text)
         if text and record.levelno >= logging.WARNING:

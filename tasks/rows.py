@@ -20,9 +20,8 @@ from common.errors import UserError
 from tasks.corpus import slices
 from tasks.corpus.counts import CODED
 from tasks.corpus.documents import SEPARATOR, Columns
-from tasks.corpus.files import CorpusFile
 from tasks.corpus.formats import PARALLEL_COLUMNS
-from tasks.corpus.listing import join_parallel, match_files
+from tasks.corpus.listing import Listing, join_parallel, match_files
 from tasks.corpus.source import PARTS, CorpusSource
 
 BUCKETS = 10_000  # of the documents' hashes, by which splits are held out
@@ -91,7 +90,7 @@ class Rows(CorpusSource):
         if columns:
             self.column = Columns(columns, labels, clean, lists)
 
-    def _find_files(self, split: str) -> Sequence[CorpusFile]:
+    def _find_files(self, split: str) -> Listing:
         split = "train" if split in self._held_out else split
         if self._parallel:
             sources, targets = (match_files([p], "text") for p in self._parallel[split])
@@ -100,7 +99,8 @@ class Rows(CorpusSource):
                     f"split {split!r} has {len(sources)} files of sources and {len(targets)} of "
                     "targets, but each source file needs its target file"
                 )
-            return [join_parallel(*pair) for pair in zip(sources, targets, strict=True)]
+            pairs = zip(sources, targets, strict=True)
+            return Listing(tuple(join_parallel(*pair) for pair in pairs))
         if not self._files_fn:
             return super()._find_files(split)
         self._patterns = self._files_fn()

@@ -97,7 +97,7 @@ def read_documents(
       UserError: the corpus, configuration, split or column does not exist, or cannot be read.
     """
     # TensorFlow comes with them, which takes seconds.
-    from tasks.corpus import formats, listing, slices
+    from tasks.corpus import names, slices
     from tasks.corpus.retry import RetryPolicy
     from tasks.corpus.source import CorpusSource
 
@@ -105,7 +105,7 @@ def read_documents(
     path, splits = os.path.expanduser(corpus), (slices.full(split),)
     if os.path.isdir(path):  # even if its name ends in .jsonl
         source = CorpusSource(os.path.abspath(path), config, splits=splits, **options)
-    elif corpus.startswith(listing.LIST) or "*" in corpus or formats.recognize(corpus):
+    elif corpus.startswith(names.LIST) or "*" in corpus or names.recognize(corpus):
         source = CorpusSource(files={slices.full(split): path}, **options)
     else:
         source = CorpusSource(corpus, config, splits=splits, **options)

@@ -93,6 +93,8 @@ def summary(
         parts.append(f"{n:,} of {counted(read, 'record')} skipped ({100 * n / read:.1f} %): {why}")
     elif read and is_complete:
         parts.append(f"{counted(read, 'record')} read, none skipped")
+    if bad := counts.get("bad_files"):
+        parts.append(f"{counted(bad, 'bad file')} skipped")
     parts += [f"{n:,} kept {reason}" for reason, n in _with_prefix("kept_", counts).items()]
     if cut := _with_prefix("cut_", counts):
         made = counts["examples"]

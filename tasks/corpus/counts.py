@@ -19,6 +19,7 @@ EXTRA_COPIES = "extra_copies"  # of records that an epoch has several times
 CODED = (*SKIPS, *CHANGES, EXTRA_COPIES)
 NOTES = ("cut_inputs", "cut_targets")  # counted per example made
 MADE = "examples"
+BAD_FILES = "bad_files"  # that are skipped, each counted once
 
 _BITS = {name: 1 << i for i, name in enumerate(CODED)}
 # A record is counted under the names of its code's bits; 0 is a record that is used as it is.
@@ -51,6 +52,7 @@ class RecordCounter:
         self._numbers_read: dict[tuple[str, int], np.ndarray] = {}
         # Of a part of a shard, the steps that were read: bit i of its number is of step i.
         self._steps_read: defaultdict[tuple[str, int, tuple], int] = defaultdict(int)
+        self._bad_files: set[tuple[str, str]] = set()  # split, address
         self._epochs: defaultdict[str, dict[tuple[int, int], int]] = defaultdict(dict)
 
     def add(self, counts: Mapping[str, int], split: str | None = None) -> None:
@@ -81,6 +83,14 @@ class RecordCounter:
             self.add(of_codes(codes), split)
             self._distinct[split, None].update(of_codes(codes[~read[numbers]]))
             read[numbers] = True
+
+    def skip_file(self, split: str, file: object, error: Exception) -> None:
+        """Count a file of a split that cannot be read, and log why."""
+        with self._lock:
+            is_new = (split, str(file)) not in self._bad_files
+            self._bad_files.add((split, str(file)))
+        if is_new:
+            logging.warning("corpus %s skips a file: %s", self.corpus, error)
 
     def start_shard(self, split: str, shard: tuple[int, int]) -> None:
         """Note that this process reads a shard (index, number of shards) of a split."""
@@ -117,6 +127,7 @@ class RecordCounter:
                 once = max(cuts, key=lambda counts: counts["read"], default=Counter())
                 found |= {name: once[name] for name in ("read", *CODED)}
                 found[MADE] = total[MADE]
+            found[BAD_FILES] = sum(split in (None, of) for of, _ in self._bad_files)
             return {**found, "epochs": max(epochs, default=0)}
 
     def skipped(self) -> str:
@@ -128,6 +139,8 @@ class RecordCounter:
         counts = self.counts(split)
         shown = [name for name in (*CHANGES, EXTRA_COPIES, *NOTES) if counts[name]]
         notes = [f"{counts[name]} {name.replace('_', ' ')}, " for name in shown]
+        if counts[BAD_FILES]:
+            notes.append(f"skipped {counted(counts[BAD_FILES], 'bad file')}, ")
         epochs = counted(counts["epochs"], "epoch")
         return (
             f"corpus {self.corpus}{f', split {split}' if split else ''}: "

@@ -2,21 +2,37 @@
 
     with decompressed(open("a.jsonl.zst", "rb"), "zst") as stream: ...
 
-A .gz file is one or more members, a .zst file one or more frames; both mark their end. A file that
-ends in between, or holds none, raises EOFError; damaged data raise one of the other ERRORS.
+A file is one or more frames (members, streams), and each marks its end. A file that ends in
+between, or holds none, raises EOFError, and damaged data raise Damaged.
 """
 
+import bz2
 import io
+import lzma
 import zlib
 from typing import Any, BinaryIO, cast
 
 import zstandard
 
-COMPRESSIONS = ("gz", "zst")
-ERRORS = (EOFError, zlib.error, zstandard.ZstdError)
-READ_BYTES = 1 << 16  # of compressed data at once; its text is held in memory
+# Of compressed data at once. Their text is held, which a bomb makes 32,768 times as large: 64 MiB.
+READ_BYTES = 1 << 11
 _GZIP = 16 + zlib.MAX_WBITS
 _LONGEST_WINDOW = 1 << 31  # that zstd writes, with --long=31; the default limit is 1 << 27
+_BEGIN = {
+    "gz": lambda: zlib.decompressobj(_GZIP),
+    "zst": lambda: zstandard.ZstdDecompressor(max_window_size=_LONGEST_WINDOW).decompressobj(),
+    "xz": lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ),
+    "bz2": bz2.BZ2Decompressor,
+}
+COMPRESSIONS = tuple(_BEGIN)
+_PADDED = ("gz", "xz")  # with NUL, behind a frame
+
+
+class Damaged(Exception):
+    """Data that no program has compressed so."""
+
+
+ERRORS = (EOFError, Damaged)
 
 
 def decompressed(raw: BinaryIO, compression: str) -> BinaryIO:
@@ -52,17 +68,15 @@ class _Frames(io.RawIOBase):
     def _decompress(self, data: bytes) -> bytes:
         self._left = b""
         if self._frame is None:
-            if self._compression == "gz" and self._has_frames:
-                data = data.lstrip(b"\0")  # padding, as tapes and gzip have it
+            if self._compression in _PADDED and self._has_frames:
+                data = data.lstrip(b"\0")
             if not data:
                 return b""
-            self._frame, self._has_frames = self._begin(), True
-        text = self._frame.decompress(data)
+            self._frame, self._has_frames = _BEGIN[self._compression](), True
+        try:
+            text = self._frame.decompress(data)
+        except (OSError, zlib.error, lzma.LZMAError, zstandard.ZstdError) as error:
+            raise Damaged(str(error)) from error
         if self._frame.eof:
             self._left, self._frame = self._frame.unused_data, None
         return text
-
-    def _begin(self):
-        if self._compression == "gz":
-            return zlib.decompressobj(_GZIP)
-        return zstandard.ZstdDecompressor(max_window_size=_LONGEST_WINDOW).decompressobj()

@@ -16,13 +16,13 @@ import fnmatch
 import math
 import string
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from common.errors import UserError
 from tasks.corpus.counts import EXTRA_COPIES, code
-from tasks.corpus.formats import MALFORMED, NOT_UTF8, UNREADABLE
+from tasks.corpus.records import MALFORMED, NOT_UTF8, TOO_LONG, UNREADABLE, UNUSABLE, value
 
 _CONTAINERS = (list, dict, bytes)
 SEPARATOR = "\x1f"  # between the texts of `Columns`; removed from the texts themselves
@@ -40,8 +40,9 @@ class Column:
 
     Every source takes it: CorpusSource("user/name", column=Column("text", min_chars=200)).
 
-    A template accepts numbers, and their records are counted. A list or an object in one of its
-    columns is no text, and the record is skipped.
+    A template accepts numbers, and their records are counted. A column may be a path into objects,
+    "meta.text". An object in a column is no text, and neither is a list unless it is `joined`; such
+    a record is skipped.
 
     A record may lack a column, but some record at the beginning of each file must have those of the
     text, and some record at the beginning of the first file those of `where` and `copies`. A
@@ -60,6 +61,7 @@ class Column:
       file_copies: by pattern of a file's name, {"10_*": 3, "9_*": 2}, how often an epoch has its
         records; the first pattern that matches counts, and files without one are used once. It
         multiplies with `copies`.
+      joined: what stands between the texts of a list that is in a column, such as "\\n".
     """
 
     def __init__(
@@ -70,13 +72,14 @@ class Column:
         where: Mapping[str, str | Sequence[str]] | None = None,
         copies: Mapping[str, Mapping[float, int]] | None = None,
         file_copies: Mapping[str, int] | None = None,
+        joined: str | None = None,
     ):
         if max_chars is not None and min_chars > max_chars:
             raise UserError(
                 f"min_chars is {min_chars} and max_chars {max_chars}, which leaves no text: set "
                 "max_chars to no less"
             )
-        self.name = name
+        self.name, self._joined = name, joined
         self.min_chars, self.max_chars = min_chars, max_chars
         self._where = {
             key: [value] if isinstance(value, str) else list(value)
@@ -89,9 +92,10 @@ class Column:
         self._of_file = 1  # copies of each record of the file that is read
         # By column, the numbers from which on, and how often below the first and from each.
         self._steps = {k: ([*steps], [0, *steps.values()]) for k, steps in self.copies.items()}
-        named = [field for _, field, _, _ in string.Formatter().parse(name) if field is not None]
-        self._of = tuple(dict.fromkeys(named)) or (name,)
-        self._is_template = bool(named)
+        parsed = [each for each in string.Formatter().parse(name) if each[1] is not None]
+        self._of = tuple(dict.fromkeys(cast(str, each[1]) for each in parsed)) or (name,)
+        self._is_template = bool(parsed)
+        self._template = _numbered(name, self._of)
         self.text_fields = self._of
         # All that must be read.
         self.fields = tuple(dict.fromkeys([*self._of, *self._where, *self.copies]))
@@ -105,7 +109,7 @@ class Column:
     def matches(self, record: Mapping) -> bool:
         """Return whether the record's other columns have the required values."""
         # Lists are searched by equality, since a record's value may be a list or an object itself.
-        return all(record.get(key) in values for key, values in self._where.items())
+        return all(value(record, key) in values for key, values in self._where.items())
 
     def of_file(self, url: str) -> "Column":
         """Return the column with the copies that `file_copies` gives the file at that address."""
@@ -120,36 +124,57 @@ class Column:
         """Return how often an epoch has the record."""
         found = self._of_file
         for key, (limits, counts) in self._steps.items():
-            value = record.get(key)
-            if isinstance(value, int | float) and value == value:
-                found *= counts[bisect.bisect_right(limits, value)]
+            number = value(record, key)
+            if isinstance(number, int | float) and number == number:
+                found *= counts[bisect.bisect_right(limits, number)]
         return found
 
     def extract(self, record: Mapping) -> Any:
         """Return the record's text, None if a column is null or absent, or a value that is none."""
-        values = [record.get(field) for field in self._of]
+        values = [value(record, field) for field in self._of]
+        if self._joined is not None:
+            values = [_joined(each, self._joined) for each in values]
         if not self._is_template:
             return values[0]
-        if any(value is None for value in values):
+        if any(each is None for each in values):
             return None
-        for value in values:
-            if isinstance(value, _CONTAINERS):
-                return value
+        for each in values:
+            if isinstance(each, _CONTAINERS):
+                return each
         try:
-            return self.name.format(**dict(zip(self._of, values, strict=True)))
+            return self._template.format(*values)
         except (TypeError, ValueError):  # a format such as {year:04d} does not suit the value
             return values
 
     def has_numbers(self, record: Mapping) -> bool:
         """Return whether a template's columns hold other values than texts."""
-        return self._is_template and not all(isinstance(record[f], str) for f in self._of)
+        return self._is_template and not all(isinstance(value(record, f), str) for f in self._of)
+
+
+def _joined(found: Any, between: str) -> Any:
+    """Return the text of a list of texts and of nulls; other values as they are."""
+    if not isinstance(found, list):
+        return found
+    texts = [each for each in found if each is not None]
+    return between.join(texts) if all(isinstance(each, str) for each in texts) else found
+
+
+def _numbered(template: str, fields: Sequence[str]) -> str:
+    """Return a template with the numbers of its fields, since a path is none of `str.format`'s."""
+    made = ""
+    for literal, field, form, conversion in string.Formatter().parse(template):
+        made += literal.replace("{", "{{").replace("}", "}}")
+        if field is not None:
+            how = f"!{conversion}" * bool(conversion) + f":{form}" * bool(form)
+            made += f"{{{fields.index(field)}{how}}}"
+    return made
 
 
 def _sorted_copies(column: str, steps: Mapping[float, int]) -> dict[float, int]:
-    for value, copies in steps.items():
-        _check_copies(f"of column {column!r} are {copies!r} from {value} up", copies)
-        if not math.isfinite(value):
-            raise UserError(f"copies of column {column!r} begin at {value}: set a finite number")
+    for first, copies in steps.items():
+        _check_copies(f"of column {column!r} are {copies!r} from {first} up", copies)
+        if not math.isfinite(first):
+            raise UserError(f"copies of column {column!r} begin at {first}: set a finite number")
     return dict(sorted(steps.items()))
 
 
@@ -202,10 +227,10 @@ class Columns(Column):
             known = [*self._columns]
             raise UserError(f"classes are given for {feature!r}, but columns for {known}")
         labels = self._labels.get(feature) or {name: name for name in names}
-        for value, name in labels.items():
+        for label, name in labels.items():
             if name not in names:
                 raise UserError(
-                    f"label {value!r} is called {name!r}, which is not one of the classes "
+                    f"label {label!r} is called {name!r}, which is not one of the classes "
                     f"{', '.join(map(repr, names))}: name it among them, or leave that label out"
                 )
         other = copy.copy(self)
@@ -219,21 +244,21 @@ class Columns(Column):
     def extract(self, record: Mapping) -> Any:
         """Return all texts, or the first that is None, blank, no string or UnknownLabel."""
         for name, joined in self._lists.items():
-            value = record.get(name)
-            if isinstance(value, list) and all(isinstance(text, str) for text in value):
-                record = {**record, name: joined(value)}
+            texts = value(record, name)
+            if isinstance(texts, list) and all(isinstance(text, str) for text in texts):
+                record = {**record, name: joined(texts)}
         for name, clean in self._clean.items():
-            if isinstance(text := record.get(name), str):
+            if isinstance(text := value(record, name), str):
                 record = {**record, name: clean(text)}
         found = []
         for feature, column in self._columns.items():
-            value = column.extract(record)
-            if feature in self._labels and not (value is None or isinstance(value, _CONTAINERS)):
-                label = str(value).strip()
-                value = self._labels[feature].get(label, UnknownLabel(label) if label else "")
-            if not isinstance(value, str) or not value.strip():
-                return value
-            found.append(value.replace(SEPARATOR, " "))
+            text = column.extract(record)
+            if feature in self._labels and not (text is None or isinstance(text, _CONTAINERS)):
+                label = str(text).strip()
+                text = self._labels[feature].get(label, UnknownLabel(label) if label else "")
+            if not isinstance(text, str) or not text.strip():
+                return text
+            found.append(text.replace(SEPARATOR, " "))
         return SEPARATOR.join(found)
 
     def has_numbers(self, record: Mapping) -> bool:
@@ -270,7 +295,7 @@ def screen(records: Iterable, column: Column, max_chars: int) -> Screened:
     codes: list[int] = []
     labels: dict[str, None] = {}
     for record in records:
-        text = record if record in (MALFORMED, NOT_UTF8) else column.extract(record)
+        text = record if record in UNUSABLE else column.extract(record)
         if reason := _fault(text, longest) or _filtered(record, text, column):
             texts.append(None)
             codes.append(code(f"skipped_{reason}"))
@@ -295,6 +320,8 @@ def _fault(text, max_chars: int) -> str | None:
         return "malformed"
     if text is NOT_UTF8:
         return "not_UTF-8"
+    if text is TOO_LONG:
+        return "too_long"
     if text is None:
         return "null"
     if isinstance(text, UnknownLabel):

@@ -21,7 +21,8 @@ import fsspec.core
 from fsspec.spec import AbstractBufferedFile
 
 from common.errors import UserError, missing
-from tasks.corpus import decompress, http_files
+from common.secrets import public
+from tasks.corpus import decompress, http_files, signatures
 from tasks.corpus.http_files import Facts
 
 
@@ -33,6 +34,9 @@ class CorpusFile:
     file does (of a local file its size and time of modification, of a bucket the generation, over
     http ETag or Last-Modified); `digest`, a checksum of its contents.
     `sides`: the text files that it joins line by line, which then have all of these themselves.
+    `members`: of a tar archive, a pattern of the names that are data; '' finds them.
+
+    As a string it is its address without what is secret.
     """
 
     url: str
@@ -41,7 +45,11 @@ class CorpusFile:
     length: int | None = dataclasses.field(default=None, compare=False)
     version: str | None = None
     digest: str | None = dataclasses.field(default=None, compare=False)
+    members: str = ""
     sides: tuple["CorpusFile", ...] = ()
+
+    def __str__(self) -> str:
+        return public(self.url)
 
     @property
     def remote(self) -> bool:
@@ -107,7 +115,7 @@ def size(file: CorpusFile) -> int | None:
 def known_size(file: CorpusFile) -> int:
     """Return the size of a file that is read by byte ranges, which every such server reports."""
     if (found := size(file)) is None:
-        raise UserError(f"{file.url} is stored without its size, so copy it to a disk or bucket")
+        raise UserError(f"{file} is stored without its size, so copy it to a disk or bucket")
     return found
 
 
@@ -139,7 +147,7 @@ def read_range(file: CorpusFile, start: int, stop: int) -> bytes:
             data = fs.cat_file(path, start=start, end=stop, **exact, **pin)
     if len(data) != stop - start:
         kind = ConnectionError if file.remote else UserError  # a retry reads no more
-        raise kind(f"{file.url}: {len(data)} bytes arrived of {stop - start}")
+        raise kind(f"{file}: {len(data)} bytes arrived of {stop - start}")
     return data
 
 
@@ -181,16 +189,16 @@ def open_stream(file: CorpusFile) -> Iterator[BinaryIO]:
       ConnectionError: while it is read: the connection was lost.
     """
     with open_raw(file, needs_end=not file.compression) as raw:
-        if not file.compression:
-            yield raw
-        else:
-            try:
+        try:
+            if file.compression:
                 with decompress.decompressed(raw, file.compression) as stream:
                     yield stream
-            except decompress.ERRORS as error:
-                if isinstance(error, EOFError) and not http_files.has_end(raw):
-                    raise ConnectionError(f"{file.url}: the connection ended early") from error
-                raise damaged(file, error) from error
+            else:
+                yield raw
+        except decompress.ERRORS as error:
+            if isinstance(error, EOFError) and not http_files.has_end(raw):
+                raise ConnectionError(f"{file}: the connection ended early") from error
+            raise damaged(file, error) from error
         _assert_unchanged(file)
 
 
@@ -211,16 +219,22 @@ def open_raw(file: CorpusFile, needs_end: bool = True) -> BinaryIO:
     if needs_end and not http_files.has_end(body):
         body.close()
         raise UserError(
-            f"{file.url} is sent without its length, so a lost connection would look like its end: "
-            "copy it to a disk or bucket, or compress it with gzip or zstd, which mark their end"
+            f"{file} is sent without its length, so a lost connection would look like its end: "
+            "copy it to a disk or bucket, or compress it, which marks its end"
         )
     return body
 
 
 def damaged(file: CorpusFile, error: Exception) -> UserError:
     """Return the error to raise for a file that is damaged or cut short."""
+    with contextlib.suppress(Exception):  # what it holds instead only adds to the sentence
+        with open_raw(file, needs_end=False) as raw:
+            if other := signatures.what_else(
+                raw.read(signatures.BYTES), file.compression or file.kind
+            ):
+                return UserError(f"{file} is {other}")
     return UserError(
-        f"{file.url} is damaged or cut short ({error}): write or fetch it again, or leave it out"
+        f"{file} is damaged or cut short ({error}): write or fetch it again, or leave it out"
     )
 
 
@@ -233,7 +247,7 @@ def _assert_unchanged(file: CorpusFile) -> None:
     if file.remote or file.version in (None, disk_facts(file.url).version):
         return
     raise UserError(
-        f"{file.url} changed after it was listed, so a part of the old and a part of the new "
+        f"{file} changed after it was listed, so a part of the old and a part of the new "
         "file would be mixed: start the run again, which compares it with the saved position"
     )
 
@@ -249,6 +263,6 @@ def _pinned(file: CorpusFile) -> Iterator[dict[str, str]]:
         if not pin:
             raise
         raise UserError(
-            f"{file.url} was replaced or deleted after it was listed: restore it, or start the "
+            f"{file} was replaced or deleted after it was listed: restore it, or start the "
             "corpus over"
         ) from error

@@ -1,10 +1,10 @@
-"""File formats: how a name shows the format, how files are cut into parts, the records of a part.
+"""File formats: how files are cut into parts, and the records of a part.
 
 A *part* can be read independently: a byte range of an uncompressed JSONL or text file (the lines
 that begin in it), a row group of a parquet file, or an entire file of any other kind. It is read
-in *batches* of records; a record is a dict, or MALFORMED, or NOT_UTF8.
+in *batches* of records; see `tasks.corpus.records`.
 
-    file = recognize("/data/ro.jsonl.zst")      # CorpusFile("/data/ro.jsonl.zst", "jsonl", "zst")
+    file = names.recognize("/data/ro.jsonl.zst")
     layout = PartLayout(column.fields, documents="lines")
     for part in range(layout.count(file)):
         for records in layout.batches(file, part): ...
@@ -13,56 +13,28 @@ in *batches* of records; a record is a dict, or MALFORMED, or NOT_UTF8.
 import contextlib
 import csv
 import dataclasses
+import functools
 import io
 import itertools
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, BinaryIO, TextIO
 
 from common.errors import UserError
-from tasks.corpus import files, parquet
-from tasks.corpus.decompress import COMPRESSIONS
+from tasks.corpus import archives, contents, files, lines, parquet, records
+from tasks.corpus.contents import HEAD_BYTES, Contents
 from tasks.corpus.files import CorpusFile
+from tasks.corpus.records import NOT_UTF8, TOO_LONG, UNREADABLE, UNUSABLE
 
-KINDS = {
-    "jsonl": "jsonl",
-    "ndjson": "jsonl",
-    "json": "json",
-    "csv": "csv",
-    "tsv": "tsv",
-    "txt": "text",
-    "text": "text",
-    "parquet": "parquet",
-}
 PARALLEL = "parallel"  # the kind of several text files that are read line by line together
 PARALLEL_COLUMNS = ("source", "target")
-MALFORMED, NOT_UTF8 = object(), object()
-UNREADABLE = "\udcff"  # in place of a line of a paragraph that is not UTF-8
 BATCH_RECORDS = 512
 LOCAL_PART_BYTES = 1 << 20
 REMOTE_PART_BYTES = 8 << 20
+LONGEST_LINE = 80_000_000  # bytes: 10,000,000 characters in any encoding, also JSON's
+_DELIMITERS = {"csv": ",;\t|", "tsv": "\t,;|"}  # the usual one first
 
-csv.field_size_limit(1 << 30)
-_NO_SEPARATOR = re.compile(r"[^\s,]")
-_STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[\]{}]', re.DOTALL)
-
-
-def recognize(url: str, kind: str | None = None) -> CorpusFile | None:
-    """Return the file that `url` names, by its suffixes; None if it is not a corpus file.
-
-    With a `kind`, only the suffix of a compression is looked at.
-    """
-    path = url.split("?")[0] if "://" in url else url  # an address may have a query
-    name = path.rsplit("/", 1)[-1].lower()
-    stem, _, compression = name.rpartition(".")
-    if compression in COMPRESSIONS:
-        name = stem
-    else:
-        compression = ""
-    _, dot, suffix = name.rpartition(".")  # "text" and "owner/text" have none
-    kind = kind or (KINDS.get(suffix) if dot else None)
-    return CorpusFile(url, kind, compression) if kind else None
+csv.field_size_limit(LONGEST_LINE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,12 +43,14 @@ class PartLayout:
 
     `fields`: the columns to read. `documents`: what a document is in plain text, "lines" or
     "paragraphs" (lines up to an empty one, joined by spaces). `part_bytes`: size of a byte range;
-    by default LOCAL_PART_BYTES or REMOTE_PART_BYTES.
+    by default LOCAL_PART_BYTES or REMOTE_PART_BYTES. `longest`: bytes of a line, or of a JSON
+    record; a longer one is not read.
     """
 
     fields: tuple[str, ...] = ("text",)
     documents: str = "lines"
     part_bytes: int | None = None
+    longest: int = LONGEST_LINE
 
     def divisible(self, file: CorpusFile) -> bool:
         """Return whether `file` can have more than one part."""
@@ -118,11 +92,15 @@ class PartLayout:
             found, beginning = _in_batches(self._stream(file)), None
         if part:
             return found
-        return _check_columns(self.fields if required is None else required, found, file, beginning)
+        return _check_beginning(
+            self.fields if required is None else required, found, file, beginning
+        )
 
     def _lines(self, file: CorpusFile, start: int, stop: int) -> list:
-        parse = _parse_json if file.kind == "jsonl" else _parse_line
-        return [parse(line) for line in lines_between(file, start, stop)]
+        found = lines.between(file, start, stop, self.longest)
+        if file.kind == "jsonl":
+            return list(records.of_json_lines(found))
+        return [records.of_text_line(line) for line in found]
 
     def _beginning(self, file: CorpusFile) -> list:
         """Return the records of a part of the usual size."""
@@ -131,119 +109,78 @@ class PartLayout:
 
     def _by_bytes(self, file: CorpusFile) -> bool:
         is_lines = file.kind == "jsonl" or (file.kind == "text" and self.documents == "lines")
-        return is_lines and not file.compression and files.has_ranges(file)
+        return (
+            is_lines
+            and not file.compression
+            and files.has_ranges(file)
+            and contents_of(file) == Contents(file.kind, "utf-8")
+        )
 
     def _rows(self, file: CorpusFile, part: int) -> Iterator[list]:
-        names = parquet.column_names(file)
-        for missing in (field for field in self.fields if field not in names):
-            raise _missing_column(missing, names, file)
+        check_columns(file, self.fields)
         for batch in parquet.batches(file, part, self.fields, BATCH_RECORDS):
             yield _rows_of(batch)
 
     def _stream(self, file: CorpusFile) -> Iterator:
         if file.kind == PARALLEL:
-            yield from _parallel_lines(file)
+            yield from _parallel_lines(file, self.longest)
             return
         with files.open_stream(file) as raw:
-            if file.kind in ("csv", "tsv"):
-                text = io.TextIOWrapper(raw, "utf-8-sig", errors="surrogateescape", newline="")
-                yield from _csv_rows(text, file)
-            elif file.kind == "text":
-                lines = map(_parse_line, raw)
-                yield from _paragraphs(lines) if self.documents == "paragraphs" else lines
+            if file.kind == "tar":
+                for member, stream in archives.members(raw, file):
+                    yield from self._records(stream, member)
             else:
-                try:
-                    yield from _json_records(raw)
-                except (json.JSONDecodeError, UnicodeDecodeError) as error:
-                    raise files.damaged(file, error) from error
+                yield from self._records(raw, file)
 
-
-def _json_records(raw: BinaryIO) -> Iterator:
-    """Yield the records of a JSON file that holds one array, or one record a line."""
-    first = raw.readline()
-    while first and not first.strip():
-        first = raw.readline()
-    if first.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"["):
-        for record in _array_items((first + raw.read()).decode("utf-8-sig")):
-            yield record if isinstance(record, dict) else MALFORMED
-    else:
-        for line in itertools.chain([first] if first else [], raw):
-            if line.strip():
-                yield _parse_json(line)
-
-
-def _array_items(text: str) -> Iterator:
-    """Yield the items of a JSON array, MALFORMED for each that is nested too deeply."""
-    decoder, at = json.JSONDecoder(), text.index("[") + 1
-    while (start := _beyond_separators(text, at)) is not None and text[start] != "]":
+    def _records(self, raw: BinaryIO, file: CorpusFile) -> Iterator:
+        """Yield the records of a stream of a file, or of a member of an archive."""
+        if file.kind in ("parquet", "tar"):
+            raise UserError(f"{file} lies in an archive, where it cannot be read: unpack it")
         try:
-            item, at = decoder.raw_decode(text, start)
-        except RecursionError:
-            item, at = MALFORMED, _end_of_item(text, start)
-        yield item
-    if start is None:
-        raise json.JSONDecodeError("the array does not end", text, at)
-    if text[start + 1 :].strip():
-        raise json.JSONDecodeError("the array ends before the file", text, start)
+            found, stream = contents.with_contents(raw, file)
+            if found.kind in ("csv", "tsv"):
+                text = io.TextIOWrapper(stream, "utf-8-sig", errors="surrogateescape", newline="")
+                yield from _csv_rows(text, file, self.fields, self.longest)
+            elif found.kind == "json":
+                yield from records.of_json_text(stream, self.longest)
+            else:
+                of_lines = lines.of_stream(stream, self.longest)
+                if found.kind == "jsonl":
+                    yield from records.of_json_lines(
+                        line for line in of_lines if not _is_blank(line)
+                    )
+                else:
+                    texts = map(records.of_text_line, of_lines)
+                    in_lines = self.documents == "lines"
+                    yield from texts if in_lines else _paragraphs(texts, self.longest)
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise files.damaged(file, error) from error
 
 
-def _beyond_separators(text: str, at: int) -> int | None:
-    found = _NO_SEPARATOR.search(text, at)
-    return found.start() if found else None
+@functools.lru_cache(maxsize=100_000)
+def contents_of(file: CorpusFile) -> Contents:
+    """Return what a file is by its first bytes, by one small read; a parquet file is not read.
+
+    Raises:
+      UserError: it is not what its name says.
+    """
+    if file.kind in ("parquet", "tar", PARALLEL):
+        return Contents(file.kind, "utf-8")
+    if not file.compression and files.has_ranges(file):
+        length = files.known_size(file)
+        return contents.of_head(files.read_range(file, 0, min(HEAD_BYTES, length)), file)
+    with files.open_stream(file) as stream:
+        return contents.of_head(stream.read(HEAD_BYTES), file)
 
 
-def _end_of_item(text: str, start: int) -> int:
-    """Return where the JSON array or object that begins at `start` ends."""
-    depth = 0
-    for token in _STRING_OR_BRACKET.finditer(text, start):
-        depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(token[0], 0)
-        if not depth:
-            return token.end()
-    raise json.JSONDecodeError("the array does not end", text, start)
+def _is_blank(line: Any) -> bool:
+    return line is not TOO_LONG and not line.strip()
 
 
 def _in_batches(records: Iterator) -> Iterator[list]:
     """Yield lists of BATCH_RECORDS records, the last one shorter."""
     while batch := list(itertools.islice(records, BATCH_RECORDS)):
         yield batch
-
-
-def lines_between(file: CorpusFile, start: int, stop: int) -> list[bytes]:
-    """Return the non-empty lines that begin at bytes `start`..`stop`-1, each complete."""
-    end = files.known_size(file)
-    # The last line ends behind `stop`: mostly within some slack, which the same read covers.
-    slack = max((stop - start) // 64, 64)
-    first_byte, reach = max(start - 1, 0), min(stop + slack, end)
-    slack = reach - stop
-    data = files.read_range(file, first_byte, reach)
-    while b"\n" not in data[max(stop - 1 - first_byte, 0) :] and reach < end:
-        slack = max(4 * slack, 64)
-        more = min(reach + slack, end)
-        data += files.read_range(file, reach, more)
-        reach = more
-    first = 0 if start == 0 else data.find(b"\n") + 1
-    if (start and not first) or first_byte + first >= stop:
-        return []
-    last = data.find(b"\n", max(stop - 1 - first_byte, 0))
-    lines = data[first : len(data) if last < 0 else last].split(b"\n")
-    return [line for line in lines if line.strip()]
-
-
-def _parse_json(line: bytes):
-    try:
-        record = json.loads(line.decode("utf-8-sig"))
-    except UnicodeDecodeError:
-        return NOT_UTF8
-    except (ValueError, RecursionError):  # which deep nesting raises
-        return MALFORMED
-    return record if isinstance(record, dict) else MALFORMED
-
-
-def _parse_line(line: bytes):
-    try:
-        return {"text": line.rstrip(b"\r\n").decode("utf-8-sig")}
-    except UnicodeDecodeError:
-        return NOT_UTF8
 
 
 def _rows_of(batch) -> list:
@@ -256,14 +193,24 @@ def _rows_of(batch) -> list:
         return [row for i in range(batch.num_rows) for row in _rows_of(batch.slice(i, 1))]
 
 
-def _csv_rows(text: TextIO, file: CorpusFile) -> Iterator:
+def _csv_rows(text: TextIO, file: CorpusFile, fields: Sequence[str], longest: int) -> Iterator:
     """Yield the rows of a CSV or TSV file.
 
     Raises:
       UserError: a quoted field does not end, or another character than the delimiter follows its
-        end; it would contain the rows up to the next quote.
+        end; it would contain the rows up to the next quote. Or a line is too long.
     """
-    rows = csv.DictReader(text, delimiter="\t" if file.kind == "tsv" else ",", strict=True)
+
+    def bounded() -> Iterator[str]:
+        while line := text.readline(longest):
+            if len(line) == longest and line[-1] not in "\r\n":
+                raise UserError(f"{file} has a line of more than {longest:,} characters: cut it")
+            yield line
+
+    found = bounded()
+    header = next(found, "")
+    delimiter = _delimiter(header, file.kind, fields)
+    rows = csv.DictReader(itertools.chain([header], found), delimiter=delimiter, strict=True)
     line = 1
     try:
         _ = rows.fieldnames  # reads the header
@@ -273,10 +220,20 @@ def _csv_rows(text: TextIO, file: CorpusFile) -> Iterator:
             line = rows.line_num + 1
     except csv.Error as error:
         raise UserError(
-            f"the row of {file.url} that begins at line {line} has a quote that does not end, or "
+            f"the row of {file} that begins at line {line} has a quote that does not end, or "
             f"text behind one that does ({error}): quote the entire field and double each quote "
             f'in it, "He said ""yes""", or write the file as JSONL'
         ) from error
+
+
+def _delimiter(header: str, kind: str, fields: Sequence[str]) -> str:
+    """Return the delimiter by which a header has most of the wanted columns, or most columns."""
+
+    def columns(delimiter: str) -> tuple[int, int]:
+        found = next(csv.reader([header], delimiter=delimiter), [])
+        return len(set(found) & set(fields)), len(found)
+
+    return max(_DELIMITERS[kind], key=columns)
 
 
 def _check_row(row: dict):
@@ -286,38 +243,59 @@ def _check_row(row: dict):
     except UnicodeEncodeError:
         return NOT_UTF8
     except TypeError:  # csv puts the surplus values into a list under None
-        return MALFORMED
+        return records.MALFORMED
     return row
 
 
-def _parallel_lines(file: CorpusFile) -> Iterator:
+def _parallel_lines(file: CorpusFile, longest: int) -> Iterator:
     """Yield {"source", "target"} of two files, line by line."""
     with contextlib.ExitStack() as stack:
-        streams = [stack.enter_context(files.open_stream(side)) for side in file.sides]
-        for lines in itertools.zip_longest(*streams):
-            if None in lines:
-                raise UserError(f"{file.url} have different numbers of lines")
-            rows = [_parse_line(line) for line in lines]
+        opened = [(stack.enter_context(files.open_stream(side)), side) for side in file.sides]
+        streams = [contents.with_contents(*each)[1] for each in opened]
+        for pair in itertools.zip_longest(*(lines.of_stream(each, longest) for each in streams)):
+            if None in pair:
+                raise UserError(f"{file} have different numbers of lines")
+            rows = [records.of_text_line(line) for line in pair]
             texts = zip(PARALLEL_COLUMNS, rows, strict=True)
-            yield NOT_UTF8 if NOT_UTF8 in rows else {k: row["text"] for k, row in texts}
+            bad = [row for row in rows if row in UNUSABLE]
+            yield bad[0] if bad else {k: row["text"] for k, row in texts}
 
 
-def _paragraphs(lines: Iterator) -> Iterator[dict]:
+def _paragraphs(texts: Iterator, longest: int) -> Iterator:
     """Yield one document for the lines up to each empty one, joined by spaces."""
-    texts = (UNREADABLE if line is NOT_UTF8 else line["text"].strip() for line in lines)
-    for is_text, group in itertools.groupby(texts, bool):
-        if is_text:
-            yield {"text": " ".join(group)}
+    is_text = lambda line: line in UNUSABLE or bool(line["text"].strip())
+    for is_paragraph, group in itertools.groupby(texts, is_text):
+        if is_paragraph:
+            yield _joined(group, longest)
 
 
-def _missing_column(column: str, names: Iterable[Any], file: CorpusFile) -> UserError:
+def _joined(group: Iterator, longest: int) -> Any:
+    found: list[str] = []
+    length = 0
+    for line in group:
+        text = line["text"].strip() if isinstance(line, dict) else UNREADABLE
+        length += longest + 1 if line is TOO_LONG else len(text)
+        if length <= longest:
+            found.append(text)
+    return TOO_LONG if length > longest else {"text": " ".join(found)}
+
+
+def _missing_column(column: str, known: Iterable[str], file: CorpusFile) -> UserError:
     return UserError(
-        f"no column {column!r} in {file.url}: it has {', '.join(sorted(map(str, names)))}; set the "
-        "task's column to one of them"
+        f"no column {column!r} in {file}: it has {', '.join(sorted(set(known)))}; set the task's "
+        "column to one of them"
     )
 
 
-def _check_columns(
+def check_columns(file: CorpusFile, fields: Sequence[str]) -> None:
+    """Raise UserError for a column that a parquet file lacks, by its footer."""
+    if file.kind == "parquet":
+        known = parquet.column_names(file)
+        for missing in (field for field in fields if field not in known):
+            raise _missing_column(missing, known, file)
+
+
+def _check_beginning(
     required: Sequence[str],
     batches: Iterator[list],
     file: CorpusFile,
@@ -332,17 +310,20 @@ def _check_columns(
     """
     for i, batch in enumerate(batches):
         if i == 0 and _lacking(batch, required):
-            records = beginning() if beginning else batch
-            for column in _lacking(records, required):
-                raise _missing_column(column, {name for r in _rows(records) for name in r}, file)
+            rows = _rows(beginning() if beginning else batch)
+            for column in _lacking(rows, required):
+                raise _missing_column(
+                    column, (name for r in rows for name in records.paths(r)), file
+                )
         yield batch
 
 
-def _lacking(records: list, required: Sequence[str]) -> list[str]:
+def _lacking(found: list, required: Sequence[str]) -> list[str]:
     """Return the columns that no record has, where some record can be read."""
-    rows = _rows(records)
-    return [field for field in required if rows and not any(field in row for row in rows)]
+    rows = _rows(found)
+    has = lambda row, field: field in row or field in records.paths(row)
+    return [field for field in required if rows and not any(has(row, field) for row in rows)]
 
 
-def _rows(records: list) -> list[dict]:
-    return [record for record in records if record not in (MALFORMED, NOT_UTF8)]
+def _rows(found: list) -> list[dict]:
+    return [record for record in found if record not in UNUSABLE]

@@ -20,9 +20,13 @@ import urllib.parse
 import urllib.request
 from typing import BinaryIO
 
+from absl import logging
+
 from common.errors import UserError
+from common.secrets import public
 
 TIMEOUT_S = 60.0
+_REFUSALS = (400, 401, 403, 404, 410)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,8 +78,8 @@ def read_range(url: str, start: int, stop: int, known: Facts) -> bytes:
         answered = response.headers.get("Content-Range", "")
         if not answered.startswith(f"bytes {start}-{stop - 1}/"):
             raise ConnectionError(
-                f"{url}: the server was asked for bytes {start}-{stop - 1} and answered with "
-                f"{answered!r}"
+                f"{public(url)}: the server was asked for bytes {start}-{stop - 1} and answered "
+                f"with {answered!r}"
             )
         return response.read()
 
@@ -122,7 +126,9 @@ class _Body(io.RawIOBase):
         if self._missing is not None:
             self._missing -= n
             if n == 0 and self._missing > 0:
-                raise ConnectionError(f"{self._response.url}: {self._missing} bytes are missing")
+                raise ConnectionError(
+                    f"{public(self._response.url)}: {self._missing} bytes are missing"
+                )
         return n
 
     def close(self):
@@ -137,7 +143,36 @@ def _get(url: str, start: int = 0, stop: int | None = None, version: str | None 
         if version and not version.startswith("W/"):  # a weak ETag is not allowed here
             headers["If-Range"] = version
     request = urllib.request.Request(_escaped(url), headers=headers)
-    return urllib.request.urlopen(request, timeout=TIMEOUT_S)
+    try:
+        return _opener().open(request, timeout=TIMEOUT_S)
+    except urllib.error.HTTPError as error:
+        if error.code not in _REFUSALS:
+            raise
+        answer = f"{public(url)} is answered by {error.code} {error.reason}"
+        if error.url != request.full_url:
+            raise ConnectionError(f"{answer}, at the address that it leads to") from error
+        raise UserError(
+            f"{answer}: check the address in a browser; one that is signed is valid for a time only"
+        ) from error
+
+
+@functools.cache
+def _opener() -> urllib.request.OpenerDirector:
+    return urllib.request.build_opener(_Redirects)
+
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """Follows redirects, and says once where a file has moved to."""
+
+    def redirect_request(self, req, fp, code, msg, headers, newurl):
+        if code in (301, 307, 308):
+            _say_moved(*(public(url.rpartition("/")[0]) for url in (req.full_url, newurl)))
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+@functools.cache  # once
+def _say_moved(old: str, new: str) -> None:
+    logging.warning("%s has moved to %s, where its files are read", old, new)
 
 
 def _escaped(url: str) -> str:
@@ -172,6 +207,7 @@ def _assert_unchanged(url: str, response, known: Facts) -> None:
 
 def _changed(url: str, what: str, before: str, now: str) -> UserError:
     return UserError(
-        f"{url} changed while it was read (its {what} was {before} and is {now}), so a part of the "
-        "old and a part of the new file would be mixed: restore it, or start the corpus over"
+        f"{public(url)} changed while it was read (its {what} was {before} and is {now}), so a "
+        "part of the old and a part of the new file would be mixed: restore it, or start the "
+        "corpus over"
     )

@@ -16,8 +16,10 @@ import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
+from absl import logging
+
 from common.errors import UserError
-from tasks.corpus import files, formats
+from tasks.corpus import files, names
 from tasks.corpus.files import CorpusFile
 
 PARQUET = "refs/convert/parquet"  # the branch with the hub's copies
@@ -50,8 +52,9 @@ def find_splits(
         raise _explain(error, corpus, config) from error
     else:
         urls = {str(s): list(found) for s, found in (builder.config.data_files or {}).items()}
-        splits = {split: [formats.recognize(url) for url in found] for split, found in urls.items()}
+        splits = {split: [names.recognize(url) for url in found] for split, found in urls.items()}
         if not any(None in found for found in splits.values()):
+            _say_renamed(corpus)
             return splits  # type: ignore[return-value]  # without None
         why = "of no format that is read here"
     why = f"corpus {corpus!r} is {why}"
@@ -63,6 +66,15 @@ def find_splits(
         raise UserError(
             f"{why}, and the hub has no copy of it in parquet: give its files by `files`"
         ) from error
+
+
+def _say_renamed(corpus: str) -> None:
+    """Log the new name of a repository, which the hub leads to from the old one."""
+    import huggingface_hub
+
+    with contextlib.suppress(Exception):  # nothing depends on it
+        if (name := huggingface_hub.HfApi().dataset_info(corpus).id) != corpus:
+            logging.warning("corpus %s is called %s on the hub now, where it is read", corpus, name)
 
 
 def _copy_in_parquet(

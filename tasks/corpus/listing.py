@@ -11,6 +11,7 @@ Nothing here retries: callers use `tasks.corpus.retry`. In a pod the first host 
 trainer broadcasts its JSON (`Corpora` in t5x/input_pipeline/corpora.py).
 """
 
+import collections
 import contextlib
 import dataclasses
 import fnmatch
@@ -25,18 +26,23 @@ from concurrent import futures
 from typing import Any, cast
 
 from common.errors import UserError
-from tasks.corpus import files, hub
+from common.secrets import public
+from tasks.corpus import files, hub, names
 from tasks.corpus.files import CorpusFile
-from tasks.corpus.formats import KINDS, PARALLEL, recognize
+from tasks.corpus.formats import PARALLEL
 from tasks.corpus.http_files import Facts
+from tasks.corpus.names import LIST
 
-LIST = "@"  # before the address of a list of addresses
 SAMPLED_BYTES = 64 << 20  # of the local files of a split
 _BLOCK_BYTES = (4 << 10, 64 << 10)  # minimum and maximum
 _PROBES = 16  # requests at a time
 MOST_PROBES = 64  # remote files whose sizes are requested to choose an order
 # Bytes of text in a byte of a file, roughly.
-EXPANSION = {"gz": 4.0, "zst": 4.0, "parquet": 2.0}
+EXPANSION = {"gz": 4.0, "zst": 4.0, "xz": 5.0, "bz2": 5.0, "parquet": 2.0}
+# What a list from a server may name: nothing of this machine, which a stranger would choose.
+_REMOTE = ("http", "https", "gs", "s3", "hf")
+_FEW_BYTES = 0.01  # of a folder: files of other formats that are passed over
+_SIGNED = re.compile(r"(?i)(x-amz-|x-goog-|^|&)(signature|sig|credential|expires)=")
 
 
 def too_many_to_ask(found: Sequence[CorpusFile]) -> bool:
@@ -46,10 +52,15 @@ def too_many_to_ask(found: Sequence[CorpusFile]) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Listing:
-    """The files of a split, sorted by address."""
+    """The files of a split, sorted by address.
+
+    `passed_over`: (address, reason) of files that lie beside them and are not read. `is_complete`:
+    whether the servers of all files were asked.
+    """
 
     files: tuple[CorpusFile, ...]
-    is_complete: bool = False  # whether the servers of all files were asked
+    passed_over: tuple[tuple[str, str], ...] = ()
+    is_complete: bool = False
 
     @property
     def commit(self) -> str | None:
@@ -60,7 +71,8 @@ class Listing:
         """Return the listing with all that servers report, by a request for each unknown file."""
         report = functools.partial(_of_each_side, _reported)
         with futures.ThreadPoolExecutor(_PROBES) as pool:
-            return Listing(tuple(pool.map(report, self.files)), is_complete=True)
+            found = tuple(pool.map(report, self.files))
+        return dataclasses.replace(self, files=found, is_complete=True)
 
     def text_bytes(self) -> int | None:
         """Return roughly how many bytes of text the files have, None if it is unknown."""
@@ -75,12 +87,12 @@ class Listing:
 
     def identity(self) -> dict[str, Any]:
         """Return the state of the files, as JSON: the hub's commit, names, sizes and contents."""
-        name = lambda file: file.url.rsplit("/", 1)[-1]
-        names = [f"{name(f)} {'' if f.remote else files.size(f)}" for f in self.files]
+        name = lambda file: _unsigned(file.url).rsplit("/", 1)[-1]
+        shown = [f"{name(f)} {'' if f.remote else files.size(f)}" for f in self.files]
         return {
             "revision": self.commit,
             "files": len(self.files),
-            "names": zlib.crc32("\n".join(names).encode()),
+            "names": zlib.crc32("\n".join(shown).encode()),
             "remote": self.files[0].remote,
             "contents": self.contents,
         }
@@ -114,6 +126,12 @@ class Listing:
         found = tuple(here(_from_json(fields)) for fields in listed)
         hub.know_files(found)
         return cls(found, is_complete=True)
+
+
+def _unsigned(url: str) -> str:
+    """Return an address without the query of one that is valid for a time only."""
+    address, _, query = url.partition("?")
+    return address if "://" in url and _SIGNED.search(query) else url
 
 
 def _of_each_side(fn: Callable[[CorpusFile], CorpusFile], file: CorpusFile) -> CorpusFile:
@@ -169,7 +187,7 @@ def join_parallel(*sides: CorpusFile) -> CorpusFile:
     if not any(side.remote for side in sides):
         counts = [_count_lines(side) for side in sides]
         if len(set(counts)) > 1:
-            found = " and ".join(f"{s.url} has {n}" for s, n in zip(sides, counts, strict=True))
+            found = " and ".join(f"{s} has {n}" for s, n in zip(sides, counts, strict=True))
             raise UserError(f"parallel files must have the same number of lines, but {found}")
     return join(sides)
 
@@ -179,23 +197,70 @@ def _count_lines(file: CorpusFile) -> int:
         return sum(1 for _ in stream)
 
 
-def match_folder(
-    folder: str, name: str, others: Iterable[str], advice: str
-) -> tuple[CorpusFile, ...]:
-    """Return the files of a folder whose names begin with `name`, and not with a longer other."""
-    longer = [other for other in others if other != name and other.startswith(name)]
-    pattern = lambda name: f"{glob.escape(folder.rstrip('/'))}/{name}*"
-    without = {url for other in longer for url in _expand(pattern(other))}
-    return match_files([pattern(name)], advice=advice, without=without)
+def match_folder(folder: str, name: str, others: Iterable[str], advice: str) -> Listing:
+    """Return the files of a folder whose names begin with `name`, and not with a longer other.
+
+    Those that lie beside the data are passed over: logs, checksums, notes, what the name goes on to
+    with a letter, and few bytes of other formats.
+
+    Raises:
+      UserError: no file is data, or one may be data and cannot be read.
+    """
+    base = name.rpartition("/")[2]
+    longer = [other.removeprefix(name[: len(name) - len(base)]) for other in others]
+    longer = [other for other in longer if other != base and other.startswith(base)]
+    pattern = f"{glob.escape(folder.rstrip('/'))}/{name}*"
+    found = _expand(pattern)
+    passed, kept = dict[str, str](), dict[str, CorpusFile]()
+    for url, facts in found.items():
+        short = names.name_of(url)
+        rest = short.removeprefix(base)
+        if any(short.startswith(other) for other in longer):
+            continue
+        if base[-1:].isalpha() and rest[:1].isalpha():
+            passed[url] = f"its name goes on behind {base!r}"
+        elif names.is_beside(rest):
+            passed[url] = "its name says that it is no data"
+        elif (file := names.recognize(url)) is not None:
+            kept[url] = dataclasses.replace(file, **facts)
+        elif names.is_other(short):
+            raise names.not_read(url)
+        else:
+            passed[url] = "it is of no known format"
+    stems = collections.Counter(url.removesuffix(f".{kept[url].compression}") for url in kept)
+    for url, n in stems.items():
+        if n > 1:
+            raise UserError(
+                f"{public(url)} is there compressed too, with the same text: delete one"
+            )
+    data = _of_one_format(kept, passed)
+    if not data:
+        listed = "; ".join(f"{public(url)}: {why}" for url, why in passed.items())
+        beside = f", of which none is data ({listed})" if listed else _no_folder(pattern)
+        shown = f"{public(folder.rstrip('/'))}/{name}*"
+        raise UserError(f"no file matches {shown!r}{beside or advice}")
+    return Listing(data, tuple(sorted(passed.items())))
 
 
-def match_files(
-    patterns: Iterable[str], kind: str | None = None, advice: str = "", without: Iterable[str] = ()
-) -> tuple[CorpusFile, ...]:
+def _of_one_format(kept: dict[str, CorpusFile], passed: dict[str, str]) -> tuple[CorpusFile, ...]:
+    """Return the files of the format that has most bytes; pass few bytes of others over."""
+    sizes = collections.Counter[str]()
+    for file in kept.values():
+        sizes[file.kind] += file.length or 0
+    most = max(sizes, key=lambda kind: sizes[kind], default="")
+    others = {url: file for url, file in kept.items() if file.kind != most}
+    if sum(file.length or 0 for file in others.values()) > _FEW_BYTES * sizes.total():
+        first = next(iter(others.values()))
+        raise UserError(
+            f"{first} is of another format than most of the files beside it ({most}): name the "
+            "files that are data by files={…}, or move it away"
+        )
+    passed |= dict.fromkeys(others, f"it is of another format than the data, {most}")
+    return tuple(kept[url] for url in sorted(kept) if url not in others)
+
+
+def match_files(patterns: Iterable[str], kind: str | None = None) -> tuple[CorpusFile, ...]:
     """Return the files that match, sorted by address; all of `kind`, if it is given.
-
-    `advice` ends the message where the folder of a pattern exists and no file matches. Files at the
-    addresses `without` are left out.
 
     Raises:
       UserError: a pattern matches nothing, or a file whose name has no known suffix, or is of
@@ -203,31 +268,20 @@ def match_files(
     """
     found: dict[str, CorpusFile] = {}
     for pattern in patterns:
-        known = {url: facts for url, facts in _expand(pattern).items() if url not in without}
-        if not known:
-            shown = repr(_unescaped(pattern))
-            raise UserError(f"no file matches {shown}{_no_folder(pattern) or advice}")
+        if not (known := _expand(pattern)):
+            shown = repr(public(pattern))
+            raise UserError(f"no file matches {shown}{_no_folder(pattern)}")
         for url, facts in known.items():
-            file = recognize(url, kind)
-            if file is None:
-                raise UserError(
-                    f"{url!r} is of no known format: its name must end in one of "
-                    f"{', '.join('.' + k for k in KINDS)}, plus .gz or .zst if compressed; of a "
-                    f"list of addresses write {LIST + url!r}"
-                )
+            if (file := names.recognize(url, kind)) is None:
+                raise names.not_read(url)
             found[url] = dataclasses.replace(file, **facts)
     return tuple(found[url] for url in sorted(found))
 
 
-def _unescaped(pattern: str) -> str:
-    """Return what `glob.escape` has made a pattern of."""
-    return re.sub(r"\[([*?[])\]", r"\1", pattern)
-
-
 def _no_folder(pattern: str) -> str:
     """Return that the folder of a local pattern does not exist, to end a sentence, or ''."""
-    literal = cast(re.Match, re.match(r"(\[[*?[]\]|[^*?[])*", os.path.expanduser(pattern)))
-    folder = os.path.dirname(_unescaped(literal[0]))
+    literal = re.match(r"(\[[*?[]\]|[^*?[])*", os.path.expanduser(pattern))
+    folder = os.path.dirname(re.sub(r"\[([*?[])\]", r"\1", cast(re.Match, literal)[0]))
     exists = "://" in pattern or os.path.isdir(folder or ".")
     return "" if exists else f", since there is no folder {folder}"
 
@@ -236,6 +290,9 @@ def _expand(pattern: str) -> dict[str, dict[str, Any]]:
     """Return the addresses that match, each with what is known of the file."""
     if pattern.startswith(LIST):
         return _expand_list(pattern.removeprefix(LIST))
+    archive, _, members = pattern.partition("#")
+    if members and (file := names.recognize(archive)) and file.kind == "tar":
+        return {url: {**facts, "members": members} for url, facts in _expand(archive).items()}
     if "://" not in pattern:
         found = glob.glob(os.path.expanduser(pattern), recursive=True)
         paths = [os.path.abspath(path) for path in found]
@@ -243,9 +300,9 @@ def _expand(pattern: str) -> dict[str, dict[str, Any]]:
     if pattern.startswith("http"):
         if "*" in (path := urllib.parse.urlsplit(pattern).path) or "[" in path:
             raise UserError(
-                f"{pattern!r} is a pattern, and web servers do not list their files: name each "
-                f"address, or a list of them, one a line, as '{LIST}https://…/files.txt', or copy "
-                "the files to a folder or bucket"
+                f"{public(pattern)!r} is a pattern, and web servers do not list their files: name "
+                f"each address, or a list of them, one a line, as '{LIST}https://…/files.txt', or "
+                "copy the files to a folder or bucket"
             )
         return {pattern: {}}
     fs, path = files.filesystem(pattern)
@@ -265,7 +322,7 @@ def _expand_list(url: str) -> dict[str, dict[str, Any]]:
     After a "#" follow patterns, with "|" between them; then a file's name must match one of them.
     """
     url, _, wanted = url.partition("#")
-    with files.open_stream(cast(CorpusFile, recognize(url, "text"))) as stream:
+    with files.open_stream(cast(CorpusFile, names.recognize(url, "text"))) as stream:
         lines = [line.strip() for line in stream.read().decode("utf-8-sig").splitlines()]
     found: dict[str, dict[str, Any]] = {}
     for line in lines:
@@ -273,12 +330,20 @@ def _expand_list(url: str) -> dict[str, dict[str, Any]]:
         fits = any(fnmatch.fnmatchcase(name, each) for each in (wanted or "*").split("|"))
         if line and not line.startswith("#") and fits:
             address = _relative_to(url, line)
+            scheme = address.partition("://")[0] if "://" in address else "file"
+            if "://" in url and scheme not in (*_REMOTE, url.partition("://")[0]):
+                raise UserError(
+                    f"the list {public(url)} names {public(address)!r}, but a list from a server "
+                    f"may name {', '.join(_REMOTE)} only: copy the list to a disk if you trust it"
+                )
             if not (matches := _expand(address)):
-                raise UserError(f"no file matches {address!r}, which the list {url} names")
+                raise UserError(
+                    f"no file matches {public(address)!r}, which the list {public(url)} names"
+                )
             found |= matches
     if not found:
         which = f" that matches {wanted!r}" if wanted else ": write one address a line into it"
-        raise UserError(f"the list {url} names no file{which}")
+        raise UserError(f"the list {public(url)} names no file{which}")
     return found
 
 

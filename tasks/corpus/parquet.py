@@ -26,12 +26,41 @@ def count_groups(file: CorpusFile) -> int:
 
 
 def column_names(file: CorpusFile) -> list[str]:
-    """Return the names of a file's columns."""
-    return list(_footer(file).schema.to_arrow_schema().names)
+    """Return the names of a file's columns, and the paths in those that hold structs."""
+    return [path for field in _footer(file).schema.to_arrow_schema() for path in _paths(field)]
+
+
+def _paths(field: Any) -> Iterator[str]:
+    import pyarrow as pa
+
+    inner = field.type
+    while pa.types.is_list(inner) or pa.types.is_large_list(inner):
+        inner = inner.value_type
+    yield field.name
+    if pa.types.is_struct(inner):
+        yield from (f"{field.name}.{path}" for each in inner for path in _paths(each))
+
+
+def _as_text(kind: Any) -> Any:
+    """Return an Arrow type with text in place of bytes, as some programs store it."""
+    import pyarrow as pa
+
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return pa.large_string() if pa.types.is_large_binary(kind) else pa.string()
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_as_text(field.type)) for field in kind])
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        make = pa.list_ if pa.types.is_list(kind) else pa.large_list
+        return make(kind.value_field.with_type(_as_text(kind.value_type)))
+    return kind
 
 
 def batches(file: CorpusFile, group: int, columns: Sequence[str], records: int) -> Iterator[Any]:
-    """Yield the columns of a row group as record batches of at most so many records."""
+    """Yield the columns of a row group as record batches of at most so many records.
+
+    A column may be a path into structs. Bytes are read as text, which may not be UTF-8.
+    """
+    columns = _stored(file, columns)
     # One request for each range; pyarrow alone would send several for each column.
     ranges = _column_ranges(file, group, columns)
     with _naming_damage(file), files.open_random(file, ranges) as opened:
@@ -47,10 +76,26 @@ def _record_batches(
     if not footer.num_row_groups:
         return ()
     table = pq.ParquetFile(opened, metadata=footer, pre_buffer=not file.remote)
-    found = table.iter_batches(records, [group], columns=list(columns))
+    found = map(_with_text, table.iter_batches(records, [group], columns=list(columns)))
     # They hold the parsed footer while they are read, which may be larger than the texts.
     small = footer.row_group(group).total_byte_size < _PARSED * footer.serialized_size
     return list(found) if small else found
+
+
+def _with_text(batch: Any) -> Any:
+    """Return a batch of records with text in place of bytes, unchecked."""
+    import pyarrow as pa
+
+    text = pa.schema([field.with_type(_as_text(field.type)) for field in batch.schema])
+    return batch if text == batch.schema else batch.cast(text, safe=False)
+
+
+def _stored(file: CorpusFile, columns: Sequence[str]) -> list[str]:
+    """Return the columns, each as far as the names of what is stored follow its path."""
+    footer = _footer(file)
+    paths = [f"{footer.schema.column(i).path}." for i in range(len(footer.schema))]
+    is_stored = lambda column: any(path.startswith(f"{column}.") for path in paths)
+    return [column if is_stored(column) else column.split(".")[0] for column in columns]
 
 
 # A footer of a thousand row groups and eleven columns takes 9 MB parsed, 2.6 MB as it is stored and
@@ -109,9 +154,10 @@ def _column_ranges(file: CorpusFile, group: int, columns: Sequence[str]) -> list
     if not footer.num_row_groups:
         return []
     row_group, found = footer.row_group(group), []
+    names = tuple(f"{column}." for column in columns)
     for i in range(row_group.num_columns):
         column = row_group.column(i)
-        if column.path_in_schema.split(".")[0] in columns:
+        if f"{column.path_in_schema}.".startswith(names):
             start = column.data_page_offset
             if column.has_dictionary_page:
                 start = min(start, column.dictionary_page_offset)

@@ -18,12 +18,13 @@ import dataclasses
 import functools
 import threading
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from common.errors import UserError
 from common.tables import counted
 from tasks.corpus import files, formats
 from tasks.corpus.counts import RecordCounter, of_codes
@@ -33,6 +34,7 @@ from tasks.corpus.formats import PartLayout
 from tasks.corpus.retry import RetryPolicy, retry
 from tasks.corpus.tf_callbacks import call
 
+T = TypeVar("T")
 NUMBERS = tf.TensorSpec([None], tf.int64)
 TEXTS = tf.TensorSpec([None], tf.string)
 _IS_TRUE = tf.TensorSpec([], tf.bool)
@@ -47,7 +49,8 @@ class CorpusSplit:
 
     A source makes it; it holds data only, so that readers depend on no source.
 
-    `max_chars`: longer documents are skipped.
+    `max_chars`: longer documents are skipped. `skips_bad_files`: whether a file that cannot be read
+    is skipped.
     """
 
     corpus: str
@@ -57,6 +60,7 @@ class CorpusSplit:
     column: Column
     max_chars: int
     retry_policy: RetryPolicy
+    skips_bad_files: bool = False
 
     def batches(self, file: CorpusFile, part: int) -> Iterator[list]:
         """Yield the records of one part of `file` in batches.
@@ -74,7 +78,7 @@ class CorpusSplit:
 
     def retry(self, fn: Callable, file: CorpusFile):
         """Call `fn`, which reads `file`, until it succeeds."""
-        return retry(fn, f"reading {file.url}", self.retry_policy)
+        return retry(fn, f"reading {file}", self.retry_policy)
 
 
 class Beginning(NamedTuple):
@@ -85,15 +89,15 @@ class Beginning(NamedTuple):
     labels: list[str]
 
 
-def read_beginning(split: CorpusSplit, n: int, most_files: int | None = None) -> Beginning:
-    """Return the texts of the first files, or the first of them, at least `n`.
+def read_beginning(split: CorpusSplit, n: int, one_file: bool = False) -> Beginning:
+    """Return the texts of the first files, or of the first with a record alone, at least `n`.
 
     They are read in small parts, so that little is read.
     """
     layout = dataclasses.replace(split.layout, part_bytes=PEEK_BYTES)
     split = dataclasses.replace(split, layout=layout)
     beginning = Beginning([], RecordCounter(split.corpus), [])
-    for file in split.files[:most_files]:
+    for file in split.files:
         for part in range(layout.count(file)):
             for batch in split.batches(file, part):
                 found = split.screen(file, batch)
@@ -102,6 +106,8 @@ def read_beginning(split: CorpusSplit, n: int, most_files: int | None = None) ->
                 beginning.labels.extend(found.labels)
                 if len(beginning.texts) >= n:
                     return beginning
+        if one_file and beginning.counter.counts()["read"]:
+            break
     return beginning
 
 
@@ -131,7 +137,8 @@ class Share:
     def reach(self) -> str:
         """Return how far a shuffled epoch mixes the records, as the beginning of a sentence."""
         first, layout = self.split.files[0], self.split.layout
-        in_parts = not self.by_records and layout.divisible(first)
+        divisible = lambda: layout.divisible(first)
+        in_parts = not self.by_records and self.split.retry(divisible, first)
         within = f"{formats.BATCH_RECORDS} consecutive records"
         if in_parts and first.kind != "parquet":
             within = f"{layout.bytes_per_part(first) / 2**20:.2g} MiB of records"
@@ -209,6 +216,7 @@ class ShardReader:
         self._epochs_read = 0
         self._lock = threading.RLock()
         self._cursor: _Cursor | None = None
+        self._bad_files: set[CorpusFile] = set()
         counter.start_shard(self._split.name, self._shard)
 
     # The functions below are graphs already; converting them takes autograph seconds per shard.
@@ -249,7 +257,9 @@ class ShardReader:
                 self._epochs_read += 1
             self._counter.end_epoch(self._split.name, self._shard, self._epochs_read)
             return np.zeros([0], np.int64)
-        parts = self._split.retry(lambda: self._share.parts(file), self._split.files[file])
+        stored = self._split.files[file]
+        read = lambda: self._split.retry(lambda: self._share.parts(file), stored)
+        parts = self._or_skipped(read, stored) or []
         return self._permute(np.array(parts, np.int64), epoch, file)
 
     def _has(self, epoch, file, part, step) -> np.bool_:
@@ -279,7 +289,19 @@ class ShardReader:
             return cursor
 
         with self._lock:
-            return self._split.retry(move, stored).batch
+            cursor = self._or_skipped(lambda: self._split.retry(move, stored), stored)
+            return cursor and cursor.batch
+
+    def _or_skipped(self, read: Callable[[], T], file: CorpusFile) -> T | None:
+        """Return what `read` does; None if the file is bad and skipped, while others are left."""
+        try:
+            return read()
+        except UserError as error:
+            self._bad_files.add(file)
+            if not self._split.skips_bad_files or len(self._bad_files) == len(self._share.files):
+                raise
+            self._counter.skip_file(self._split.name, file, error)
+            return None
 
 
 def as_array(texts: list[bytes]) -> np.ndarray:

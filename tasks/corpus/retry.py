@@ -5,27 +5,30 @@
 Time-outs, resets, unknown hosts, truncated bodies and the statuses 408, 425, 429 and 5xx (but not
 501 and 505, "not supported") are transient. Every other error (missing, forbidden, malformed,
 offline by choice) is raised immediately, and so is a UserError whatever has caused it, since a
-user must correct it. Pauses double from `first_s` to `longest_s`, with jitter so that many hosts
-do not return together. A server's Retry-After is obeyed.
+user must correct it. Pauses double from `first_s` to `longest_s`. A server's Retry-After is obeyed,
+and so are RateLimit (draft-ietf-httpapi-ratelimit-headers) and RateLimit-Reset. Every pause has
+jitter, so that many hosts do not return together.
 """
 
 import dataclasses
-import datetime
 import email.utils
 import http.client
 import random
+import re
 import socket
 import ssl
 import threading
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from absl import logging
 
 import gin
+from common.secrets import public
 
 T = TypeVar("T")
+_SINCE_1970 = 1e9  # seconds; fewer are a duration
 
 # Set when the process ends, so that pending retries stop immediately.
 shutting_down = threading.Event()
@@ -59,6 +62,8 @@ def is_transient(error: BaseException) -> bool:
     if is_value or isinstance(error, _PERMANENT):
         return False
     status = _status(error)
+    if status in (400, 401, 403) and getattr(getattr(error, "response", None), "history", None):
+        return True  # by an address that another one led to, which may have expired
     if status is not None:
         return status in (408, 425, 429) or (status >= 500 and status not in (501, 505))
     causes = _causes(error)
@@ -101,20 +106,32 @@ def _status(error: BaseException) -> int | None:
     return None
 
 
-def _retry_after(error: BaseException) -> float:
-    """Return the seconds that the server asks to wait, given as a number or a date; else 0."""
+def _asked_for(error: BaseException) -> float:
+    """Return the seconds that the server asks to wait, by any of its headers; else 0."""
     headers = getattr(getattr(error, "response", None), "headers", None)
     headers = headers or getattr(error, "headers", None) or {}
-    value = headers.get("Retry-After") if hasattr(headers, "get") else None
-    try:
-        return float(value or 0)
-    except (TypeError, ValueError):
-        pass
-    try:
-        until = email.utils.parsedate_to_datetime(str(value))
-        return max((until - datetime.datetime.now(datetime.UTC)).total_seconds(), 0.0)
-    except (TypeError, ValueError):
+    if not hasattr(headers, "get"):
         return 0.0
+    if value := headers.get("Retry-After"):
+        return _seconds(value)
+    # Of several limits those that are used up: '"a";r=0;t=20, "b";r=5;t=1', or as drafts before
+    # had it, 'limit=100, remaining=0, reset=20'.
+    policy = str(headers.get("RateLimit") or "")
+    waits = re.findall(r"[;,\s](?:r|remaining)=0\s*[;,]\s*(?:t|reset)=(\d+)", f" {policy}")
+    reset = headers.get("RateLimit-Reset") or headers.get("X-RateLimit-Reset") or 0
+    return max(map(_seconds, [*waits, reset]))
+
+
+def _seconds(value: Any) -> float:
+    """Return a header's seconds, or those until a date or a time since 1970; 0 if it has none."""
+    try:
+        seconds = float(value)
+    except ValueError:
+        try:
+            seconds = email.utils.parsedate_to_datetime(str(value)).timestamp()
+        except (TypeError, ValueError):
+            return 0.0
+    return max(seconds - time.time(), 0.0) if seconds > _SINCE_1970 else seconds
 
 
 def retry(
@@ -141,11 +158,13 @@ def retry(
         try:
             return fn()
         except Exception as error:
-            wait = max(delay * random.uniform(0.5, 1.0), _retry_after(error))
+            asked = _asked_for(error)
+            own = delay * random.uniform(0.5, 1.0)
+            wait = max(own, asked + random.uniform(0.0, max(delay, asked / 4)) if asked else 0.0)
             expired = clock() + wait - start > policy.limit_s
             if expired or shutting_down.is_set() or not is_transient(error):
                 raise
-            reason = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+            reason = public(f"{type(error).__name__}: {error}".splitlines()[0])[:200]
             logging.warning("%s failed (%s); retrying in %.1f s", operation, reason, wait)
         pause(wait)
         delay = min(2 * delay, policy.longest_s)

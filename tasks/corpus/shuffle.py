@@ -1,6 +1,6 @@
 """One shard of a split whose records are all permuted, as a tf.data pipeline.
 
-    store = RecordStore(corpus_split)               # nothing is read yet
+    store = RecordStore(corpus_split, counter)      # nothing is read yet
     dataset = PermutedReader(store, "train", (0, 8), counter, seed=0, epochs=None).dataset()
 
 All records of the split are stored in a temporary file, so that they can be read in any order. They
@@ -96,8 +96,8 @@ class RecordStore:
     the process ends, however it ends.
     """
 
-    def __init__(self, split: CorpusSplit):
-        self._split = split
+    def __init__(self, split: CorpusSplit, counter: RecordCounter):
+        self._split, self._counter = split, counter
         self._lock = threading.Lock()
         self._texts: mmap.mmap | bytes | None = None  # None until the files were read
         self._entries: np.ndarray = np.empty(0, _ENTRY)
@@ -152,9 +152,9 @@ class RecordStore:
     def _store_all(self) -> mmap.mmap | bytes:
         split = self._split
         with _temporary() as texts, _temporary() as entries:
-            for file in split.files:
-                for part in range(split.retry(lambda f=file: split.layout.count(f), file)):
-                    split.retry(self._storing(file, part, texts, entries), file)
+            errors = [self._store_file(file, texts, entries) for file in split.files]
+            if all(errors):
+                raise cast(UserError, errors[0])
             texts.flush()
             entries.flush()
             if entries.tell():
@@ -162,14 +162,26 @@ class RecordStore:
             used = texts.tell()
             return mmap.mmap(texts.fileno(), used, access=mmap.ACCESS_READ) if used else b""
 
+    def _store_file(self, file: CorpusFile, texts: BinaryIO, entries: BinaryIO) -> UserError | None:
+        """Store all parts of a file; none and return the error if it is bad and skipped."""
+        split, marks = self._split, (texts.tell(), entries.tell())
+        try:
+            for part in range(split.retry(lambda: split.layout.count(file), file)):
+                split.retry(self._storing(file, part, texts, entries), file)
+        except UserError as error:
+            if not split.skips_bad_files:
+                raise
+            _cut((texts, entries), marks)
+            self._counter.skip_file(split.name, file, error)
+            return error
+        return None
+
     def _storing(self, file: CorpusFile, part: int, texts: BinaryIO, entries: BinaryIO):
         """Return a function that stores a part, and may be called again where it has failed."""
         marks = texts.tell(), entries.tell()
 
         def store() -> None:
-            for stored, mark in zip((texts, entries), marks, strict=True):
-                stored.seek(mark)
-                stored.truncate()  # what an attempt that failed has left
+            _cut((texts, entries), marks)  # what an attempt that failed has left
             for batch in self._split.batches(file, part):
                 if shutting_down.is_set():
                     return
@@ -188,6 +200,12 @@ class RecordStore:
         stored = zip(found.texts, is_stored, strict=True)
         texts.write(b"".join(text for text, is_new in stored if text is not None and is_new))
         entries.write(made.tobytes())
+
+
+def _cut(stored: Sequence[BinaryIO], marks: Sequence[int]) -> None:
+    for each, mark in zip(stored, marks, strict=True):
+        each.seek(mark)
+        each.truncate()
 
 
 def _temporary() -> BinaryIO:

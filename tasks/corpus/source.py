@@ -25,23 +25,29 @@ one file).
 
 import contextlib
 import json
+import random
+import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent import futures
 from typing import Any, TypeVar
 
 import numpy as np
 import seqio
 import tensorflow as tf
+from absl import logging
 
 import gin
 from common.errors import UserError
+from common.secrets import public
 from common.tables import counted
 from tasks.corpus import hub, slices, tf_callbacks
 from tasks.corpus.counts import RecordCounter
 from tasks.corpus.documents import Column
 from tasks.corpus.files import CorpusFile
-from tasks.corpus.formats import PartLayout
-from tasks.corpus.listing import LIST, Listing, match_files, match_folder
+from tasks.corpus.formats import LONGEST_LINE, PartLayout, check_columns
+from tasks.corpus.listing import Listing, match_files, match_folder
+from tasks.corpus.names import LIST
 from tasks.corpus.reader import Beginning, CorpusSplit, ShardReader, assign, read_beginning
 from tasks.corpus.retry import RetryPolicy, is_transient, retry
 from tasks.corpus.shuffle import PermutedReader, RecordStore
@@ -50,6 +56,7 @@ from tasks.corpus.slices import SplitPart, Splits
 T = TypeVar("T")
 RECORDS, PARTS = "records", "parts"  # what is permuted
 MOST_LABELS = 3  # unknown ones that a message shows
+FOOTERS_S = 10.0  # for the footers of all parquet files, before a run
 MIXED = 10_000  # documents of a slice that are shuffled together
 _FOLDER = ("/", ".", "~")
 
@@ -70,6 +77,15 @@ def full_shuffle(gigabytes: float = 2.0) -> float:
             "every corpus, or above"
         )
     return gigabytes
+
+
+@gin.configurable
+def bad_files(skip: bool = False) -> bool:
+    """Return whether files that cannot be read are skipped and counted; else they end the run.
+
+    They have changed after they were listed, are damaged, or lack a column.
+    """
+    return skip
 
 
 class Unreachable(UserError, ConnectionError):
@@ -121,7 +137,7 @@ class CorpusSource(seqio.DataSource):
         self.column = column if isinstance(column, Column) else Column(column)
         self.documents, self.max_chars = documents, max_chars
         self._retry_policy = retry_policy
-        self.name = corpus or ", ".join(dict.fromkeys(map(str, (files or {}).values())))
+        self.name = public(corpus or ", ".join(dict.fromkeys(map(str, (files or {}).values()))))
         self._listings: dict[str, Listing] = {}
         self._orders: dict[str, str] = {}  # by split, where a data position has decided it
         self._stores: dict[CorpusSplit, RecordStore] = {}
@@ -148,7 +164,8 @@ class CorpusSource(seqio.DataSource):
     @property
     def layout(self) -> PartLayout:
         """How the files are cut into parts."""
-        return PartLayout(self.column.fields, self.documents)
+        longest = max(8 * self.max_chars, LONGEST_LINE)
+        return PartLayout(self.column.fields, self.documents, longest=longest)
 
     @property
     def is_local(self) -> bool:
@@ -179,17 +196,28 @@ class CorpusSource(seqio.DataSource):
         """
         return list(self._listing(split, retry_policy).files)
 
+    def passed_over(self, split: str) -> Sequence[tuple[str, str]]:
+        """Return (address, reason) of the files beside a split's that are not read."""
+        return self._listing(split).passed_over
+
     def list_shards(self, split: str) -> Sequence[str]:
-        """Return the addresses of the split's files."""
-        return [file.url for file in self.list_files(split)]
+        """Return the addresses of the split's files, without what is secret."""
+        return [str(file) for file in self.list_files(split)]
 
     def _listing(self, split: str, retry_policy: RetryPolicy | None = None) -> Listing:
         split = slices.full(split)
         if split not in self._split_names:
             raise self._no_split(split, self._split_names)
         if split not in self._listings:
-            find = lambda: Listing(tuple(self._find_files(split)))
-            self._listings[split] = self._reached("listing", find, retry_policy)
+            find = lambda: self._find_files(split)
+            found = self._reached("listing", find, retry_policy)
+            self._listings[split] = found
+            if found.passed_over:
+                logging.warning(
+                    "corpus %s passes over %s beside split %r: %s",
+                    *(self.name, counted(len(found.passed_over), "file"), split),
+                    "; ".join(f"{public(url)} ({why})" for url, why in found.passed_over[:9]),
+                )
         return self._listings[split]
 
     def _complete_listing(self, split: str) -> Listing:
@@ -213,10 +241,10 @@ class CorpusSource(seqio.DataSource):
             sentence = f"corpus {self.name!r} cannot be reached ({reason})"
             raise Unreachable(sentence) from error
 
-    def _find_files(self, split: str) -> Sequence[CorpusFile]:
+    def _find_files(self, split: str) -> Listing:
         corpus, name = self._corpus, self._split_names[split]
         if corpus is None:
-            return match_files(self._patterns_of(split))
+            return Listing(match_files(self._patterns_of(split)))
         if "://" in corpus or corpus.startswith(_FOLDER):
             advice = f": name files {name}*, or give patterns by files={{{split!r}: …}}"
             if split != "train":
@@ -225,7 +253,7 @@ class CorpusSource(seqio.DataSource):
         splits = hub.find_splits(corpus, self.config, self._revision)
         if name not in splits:
             raise self._no_split(name, splits)
-        return hub.with_lengths(splits[name])
+        return Listing(tuple(hub.with_lengths(splits[name])))
 
     def _patterns_of(self, split: str) -> Sequence[str]:
         patterns = (self._patterns or {})[split]
@@ -347,6 +375,7 @@ class CorpusSource(seqio.DataSource):
             self.column,
             self.max_chars,
             retry_policy or self.retry_policy,
+            bad_files(),
         )
 
     def get_dataset(
@@ -375,7 +404,7 @@ class CorpusSource(seqio.DataSource):
         # The files are listed here, so that a missing corpus fails before the first step.
         corpus = self.corpus_split(split)
         if shuffle and (order or self.order(split)) == RECORDS:
-            store = self._stores.setdefault(corpus, RecordStore(corpus))
+            store = self._stores.setdefault(corpus, RecordStore(corpus, self.counter))
             place = (shard.index, shard.num_shards)
             reader = PermutedReader(store, split, place, self.counter, seed, self._epochs)
             return reader.dataset()
@@ -426,14 +455,37 @@ class CorpusSource(seqio.DataSource):
           UserError: one sentence: the split, column, file or token is missing, the corpus is
             unreachable, or has no usable text at its beginning.
         """
-        found = self._beginning(split, n, limit_s, most_files=1)
+        found = self._beginning(split, n, limit_s, one_file=True)
+        self._check_columns(split)
         if not found.texts:
             raise UserError(
-                f"{self._listing(split).files[0].url} has no usable text in column "
+                f"{self._listing(split).files[0]} has no usable text in column "
                 f"{self.column.name!r}: of {counted(found.counter.counts()['read'], 'record')} "
                 f"read, skipped {found.counter.skipped()}{self._remedy(found)}"
             )
         return [text.decode() for text in found.texts[:n]]
+
+    def _check_columns(self, split: str) -> None:
+        """Raise UserError if a parquet file lacks a column, by all footers read in FOOTERS_S."""
+        found = [file for file in self._listing(split).files if file.kind == "parquet"]
+        random.Random(0).shuffle(found)
+        end = time.monotonic() + FOOTERS_S
+
+        def check(file: CorpusFile) -> UserError | None:
+            try:
+                if time.monotonic() < end:
+                    check_columns(file, self.column.fields)
+            except UserError as error:
+                return error
+            return None
+
+        with futures.ThreadPoolExecutor(16) as pool:
+            errors = [error for error in pool.map(check, found) if error]
+        if errors:
+            more = f" ({counted(len(errors) - 1, 'more file')} too)" if len(errors) > 1 else ""
+            if not bad_files():
+                raise UserError(f"{errors[0]}{more}")
+            logging.warning("%s%s: skipped", errors[0], more)
 
     def check_shards(self, split: str, num_shards: int, limit_s: float = 30.0) -> None:
         """Raise UserError if a split has fewer usable texts than shards, which need one each."""
@@ -445,12 +497,10 @@ class CorpusSource(seqio.DataSource):
                 "number, which makes one shard a process"
             )
 
-    def _beginning(
-        self, split: str, n: int, limit_s: float, most_files: int | None = None
-    ) -> Beginning:
+    def _beginning(self, split: str, n: int, limit_s: float, one_file: bool = False) -> Beginning:
         policy = RetryPolicy(limit_s=limit_s)
         corpus = self.corpus_split(split, policy)
-        read = lambda: read_beginning(corpus, n, most_files)
+        read = lambda: read_beginning(corpus, n, one_file)
         return self._reached("reading the beginning of", read, policy)
 
     def _remedy(self, beginning: Beginning) -> str:
@@ -463,4 +513,8 @@ class CorpusSource(seqio.DataSource):
             return f" ({found}): list them in the task's labels"
         if counts["skipped_not_UTF-8"]:
             return ": convert the file to UTF-8, for example with iconv"
+        if counts["skipped_malformed"]:
+            return ": if it is plain text, end its name in .txt"
+        if counts["skipped_not_text"]:
+            return ": the texts of a list become one by Column(…, joined='\\n')"
         return "" if counts["read"] else ": give a file that has records, or leave it out"

@@ -4,7 +4,7 @@ import collections
 import zlib
 
 from fakes import loopback
-from tasks.corpus import http_files, parquet
+from tasks.corpus import formats, http_files, parquet
 
 
 class FileServer(loopback.Server):
@@ -26,7 +26,7 @@ class FileServer(loopback.Server):
             protocol_version = "HTTP/1.1" if ends == "chunks" else "HTTP/1.0"
 
             def do_GET(self):
-                path = folder / self.path.lstrip("/")
+                path = folder / self.path.split("?Signature")[0].lstrip("/")
                 data = path.read_bytes() if path.exists() else b""
                 outer.asked.append((self.path, self.headers.get("Range")))
                 fault = outer.faults.pop() if outer.faults else None
@@ -68,6 +68,7 @@ def forget_files():
     """Drop what is known of files by their address."""
     http_files.probe.cache_clear()
     parquet.forget_footers()
+    formats.contents_of.cache_clear()
 
 
 def _sent(body, is_cut, in_chunks):

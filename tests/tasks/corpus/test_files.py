@@ -8,8 +8,8 @@ import zstandard
 
 from fakes.file_server import FileServer, forget_files
 from tasks.corpus import files
-from tasks.corpus.formats import recognize
 from tasks.corpus.listing import Listing, match_files
+from tasks.corpus.names import recognize
 
 
 @pytest.fixture

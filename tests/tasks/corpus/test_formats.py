@@ -10,7 +10,9 @@ import pytest
 from fakes.corpora import LINES, write
 from tasks.corpus import formats
 from tasks.corpus.files import CorpusFile
-from tasks.corpus.formats import MALFORMED, NOT_UTF8, PartLayout, recognize
+from tasks.corpus.formats import PartLayout
+from tasks.corpus.names import recognize
+from tasks.corpus.records import MALFORMED, NOT_UTF8
 from tasks.corpus.source import CorpusSource
 
 

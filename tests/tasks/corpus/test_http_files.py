@@ -4,6 +4,8 @@ import http.client
 
 import pytest
 
+from common.errors import UserError
+from fakes import loopback
 from fakes.file_server import FileServer
 from tasks.corpus import http_files, retry
 from tasks.corpus.http_files import open_body
@@ -120,3 +122,42 @@ def test_an_address_may_have_letters_that_are_not_escaped(path, name, escaped):
         with open_body(f"{server.url}/{name}", known) as body:
             assert body.read() == DATA
     assert {path for path, _ in server.asked} == {f"/{escaped}"}
+
+
+@pytest.mark.parametrize("code", [301, 302, 307])
+def test_an_address_that_leads_to_a_signed_one_is_asked_anew(path, caplog, code):
+    """The signed one expires after two answers."""
+    signatures = []
+
+    class Handler(loopback.Handler):
+        def do_GET(self):
+            if "Signature" not in self.path:
+                signatures.append(2)
+                return self.reply(code, headers={"Location": "/data?Signature=secret"})
+            if not signatures[0] or len(signatures) % 3 == 0:
+                return self.reply(403)
+            first, last = (
+                self.headers.get("Range", "bytes=0-9999").removeprefix("bytes=").split("-")
+            )
+            body = DATA[int(first) : int(last) + 1]
+            ends = {"Content-Range": f"bytes {first}-{last}/{len(DATA)}"}
+            return self.reply(206, body, ends)
+
+    with loopback.Server(Handler) as server:
+        url = f"{server.url}/old/a"
+        known, found = http_files.probe(url), b""
+        for start in range(0, len(DATA), 1000):
+            read = lambda start=start: http_files.read_range(url, start, start + 1000, known)
+            found += retry.retry(read, "x", retry.RetryPolicy(5, 0.01, 0.02))
+        assert found == DATA
+    moved = [r.getMessage() for r in caplog.records if "has moved" in r.getMessage()]
+    assert len(moved) == (code != 302)
+    assert "secret" not in caplog.text
+
+
+@pytest.mark.parametrize("code", [401, 403, 404, 410])
+def test_an_address_that_is_refused_is_named_without_its_signature(path, code):
+    with serve(path) as server:
+        server.faults = [code]
+        with pytest.raises(UserError, match=rf"/a\?… is answered by {code} .*for a time only"):
+            http_files.probe(f"{server.url}/a?Signature=secret")

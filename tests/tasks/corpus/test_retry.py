@@ -36,21 +36,51 @@ def test_pauses_double_obey_the_server_and_end():
     with pytest.raises(urllib.error.HTTPError):
         retry.retry(fail, "x", limits, lambda: now[0], pause)
     assert 900 < now[0] <= 1000
-    assert min(pauses) == 50
-    assert max(pauses) > 50
+    assert min(pauses) > 50
+    assert len(set(pauses)) == len(pauses)  # many hosts do not return together
 
 
-def test_a_server_may_name_a_date_to_retry_at():
-    until = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=90)
-    headers, pauses = {"Retry-After": email.utils.format_datetime(until, usegmt=True)}, []
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Retry-After": "90"},
+        {"Retry-After": "date"},
+        {"RateLimit": '"api";r=0;t=90'},
+        {"RateLimit": '"day";r=7;t=9000, "hour";r=0;t=90', "RateLimit-Policy": '"hour";q=9;w=3600'},
+        {"RateLimit": "limit=100, remaining=0, reset=90"},
+        {"RateLimit-Limit": "9", "RateLimit-Remaining": "0", "RateLimit-Reset": "90"},
+        {"X-RateLimit-Reset": "time"},
+        {"Retry-After": "90", "RateLimit": '"api";r=0;t=5'},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("code", [429, 503])
+def test_a_server_is_asked_again_when_it_says_so(headers, code):
+    at = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=90)
+    now = {"date": email.utils.format_datetime(at, usegmt=True), "time": str(at.timestamp())}
+    headers = {name: now.get(value, value) for name, value in headers.items()}
+    pauses = []
 
     def fail():
         if not pauses:
-            raise urllib.error.HTTPError("u", 503, "back soon", headers, None)
+            raise urllib.error.HTTPError("u", code, "back soon", headers, None)
         return "read"
 
     assert retry.retry(fail, "x", retry.RetryPolicy(), pause=pauses.append) == "read"
-    assert 80 < pauses[0] <= 90
+    assert 85 < pauses[0] <= 90 * 1.25 + 1
+
+
+@pytest.mark.parametrize("header", ['"api";r=5;t=90', "soon", '"api";r=0', ""])
+def test_a_limit_that_is_not_used_up_is_not_waited_for(header):
+    error = urllib.error.HTTPError("u", 503, "", {"RateLimit": header, "Retry-After": header}, None)
+    pauses = []
+
+    def fail():
+        if not pauses:
+            raise error
+
+    retry.retry(fail, "x", retry.RetryPolicy(), pause=pauses.append)
+    assert pauses[0] <= 1
 
 
 def of_botocore(name, *bases, **fields):

@@ -53,7 +53,7 @@ def test_saved_positions_depend_on_these_numbers():
 
 def store_of(folder):
     source = CorpusSource(str(folder), retry_policy=RetryPolicy(20, 0.01, 0.02))
-    return RecordStore(source.corpus_split("train"))
+    return RecordStore(source.corpus_split("train"), source.counter)
 
 
 def test_records_are_stored_by_number_also_those_that_are_skipped(tmp_path):

@@ -7,9 +7,14 @@ import socket
 import time
 
 import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import seqio
+import tensorflow as tf
 
+import gin
+from common.errors import UserError
 from fakes import loopback_hub
 from fakes.corpora import LINES, jsonl, write
 from fakes.file_server import FileServer
@@ -128,7 +133,6 @@ def test_a_file_belongs_to_the_longest_name_of_a_split(tmp_path):
     source = CorpusSource(str(tmp_path), splits=splits)
     found = {split: [file.url for file in source.list_files(split)] for split in splits}
     assert found == {ours: [f"{tmp_path}/{name}-0.jsonl"] for ours, name in splits.items()}
-    assert len(CorpusSource(str(tmp_path), splits={"all": "dev"}).list_files("all")) == 2
 
 
 @pytest.mark.parametrize("name", ["corpus [v2]", "a*b"])
@@ -180,6 +184,65 @@ def test_a_file_that_is_replaced_in_the_middle_of_an_epoch_ends_the_run(tmp_path
         write(tmp_path, "jsonl", [line[::-1] for line in LINES])
         with pytest.raises(Exception, match=r"train-0.jsonl changed while it was read"):
             list(texts)
+
+
+@pytest.fixture
+def forty(tmp_path):
+    """Forty parquet files of which the last has another column."""
+    for i in range(40):
+        text = "content" if i == 39 else "text"
+        pq.write_table(
+            pa.table({text: [f"{i}-{j}" for j in range(9)]}), f"{tmp_path}/train-{i}.parquet"
+        )
+    yield tmp_path
+    gin.clear_config()
+
+
+SKIP = "tasks.corpus.source.bad_files.skip"
+
+
+def test_one_file_of_forty_without_the_column_is_named_before_the_run(forty):
+    with pytest.raises(UserError, match=r"no column 'text' in .*train-39.parquet: it has content"):
+        CorpusSource(str(forty)).peek("train")
+    gin.bind_parameter(SKIP, True)
+    assert CorpusSource(str(forty)).peek("train") == ["0-0"]
+
+
+@pytest.mark.parametrize("bad", ["changed", "damaged", "without the column"])
+@pytest.mark.parametrize("order", [RECORDS, PARTS])
+def test_a_file_that_turns_bad_ends_the_run_or_is_skipped_and_counted(forty, order, bad):
+    bad_path, source = forty / "train-39.parquet", lambda: CorpusSource(str(forty))
+    skipping = source()
+    good, ending = bad_path.with_name("train-0.parquet").read_bytes(), source()
+    for each in (skipping, ending):
+        each.list_files("train")
+    if bad == "damaged":
+        bad_path.write_bytes(good[:-9])
+        skipping, ending = source(), source()
+    elif bad == "changed":
+        bad_path.write_bytes(good)
+    with pytest.raises(tf.errors.OpError, match=r"train-39\.parquet"):
+        _read(ending, seed=0, order=order)
+    gin.bind_parameter(SKIP, True)
+    infos = [seqio.ShardInfo(i, 2) for i in range(2)]
+    for _ in range(2):  # also when it is started again
+        epochs = [_read(skipping, seed=0, shard_info=info, order=order) for info in infos]
+        texts = [text for epoch in epochs for text in epoch]
+        assert sorted(texts) == sorted(f"{i}-{j}" for i in range(39) for j in range(9))
+        assert skipping.record_counts("train")["bad_files"] == 1
+        assert "1 bad file," in skipping.counter.sentence("train")
+
+
+def test_files_that_are_all_bad_end_the_run(tmp_path):
+    for i in range(2):
+        (tmp_path / f"train-{i}.jsonl.gz").write_bytes(b"?")
+    gin.bind_parameter(SKIP, True)
+    try:
+        for order in (RECORDS, PARTS):
+            with pytest.raises(tf.errors.OpError, match="damaged"):
+                _read(CorpusSource(str(tmp_path)), seed=0, order=order)
+    finally:
+        gin.clear_config()
 
 
 @pytest.mark.parametrize("order", [RECORDS, PARTS])
@@ -286,6 +349,25 @@ def test_hub_corpora_are_read_with_a_token_and_refused_in_sentences(tmp_path, mo
         assert other.identity("train")["revision"] == loopback_hub.COMMIT
         assert _read(other, shuffle=False) == texts
         assert not [path for _, path, _ in fake.log[asked:] if "/api/" in path]
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "jsonl.gz", "parquet"])
+def test_a_hub_that_renames_and_signs_gives_the_same_and_says_so(
+    tmp_path, monkeypatch, caplog, kind
+):
+    monkeypatch.setattr(formats, "REMOTE_PART_BYTES", 8192)
+    data = (write(tmp_path, kind, LINES) / f"train-0.{kind}").read_bytes()
+    files = {f"train-0.{kind}": data}
+    with loopback_hub.connected({"user/new": files}, tmp_path) as fake:
+        fake.renamed = {"user/old": "user/new"}
+        source = CorpusSource("user/old", retry_policy=QUICK)
+        assert source.list_files("train")
+        fake.signed, fake.uses = 3, 2
+        assert _read(source, shuffle=False) == LINES
+    said = [record.getMessage() for record in caplog.records]
+    assert len([line for line in said if "user/new" in line and "user/old" in line]) == 1
+    assert not [line for line in said if "secret" in line]
+    assert fake.signature
 
 
 def test_offline_mode_is_reported_rather_than_retried():

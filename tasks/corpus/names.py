@@ -1,0 +1,95 @@
+"""What the name of a file says: its format and compression, or that it is no data.
+
+recognize("/data/ro.jsonl.zst")     # CorpusFile("/data/ro.jsonl.zst", "jsonl", "zst")
+is_beside("train.sha256.txt")       # True
+"""
+
+import re
+
+from common.errors import UserError
+from common.secrets import public
+from tasks.corpus.decompress import COMPRESSIONS
+from tasks.corpus.files import CorpusFile
+
+LIST = "@"  # before the address of a list of addresses
+KINDS = {
+    "jsonl": "jsonl",
+    "ndjson": "jsonl",
+    "json": "json",
+    "csv": "csv",
+    "tsv": "tsv",
+    "txt": "text",
+    "text": "text",
+    "parquet": "parquet",
+    "tar": "tar",
+}
+_TARS = {"tgz": "gz", "txz": "xz", "tbz2": "bz2", "tzst": "zst"}  # in one suffix
+# Formats that are not read, and a command that writes those that are.
+OTHER_FORMATS = {
+    "zip": "unzip {0} -d FOLDER",
+    "7z": "7z x {0} -oFOLDER",
+    "rar": "7z x {0} -oFOLDER",
+    "lz4": "lz4 -d {0}",
+    "arrow": "python -c 'import datasets; "
+    'datasets.Dataset.from_file("{0}").to_parquet("NEW.parquet")\'',
+    "feather": 'python -c \'import pandas; pandas.read_feather("{0}").to_parquet("NEW.parquet")\'',
+    "xlsx": 'python -c \'import pandas; pandas.read_excel("{0}").to_csv("NEW.csv")\'',
+}
+_OTHER_SUFFIXES = (*OTHER_FORMATS, "part", "partial", "crdownload", "incomplete", "aria2")
+# How the names of files end that lie beside a corpus.
+_BESIDE = re.compile(
+    r"(^|[-_. ])((md5|sha\d*|crc32|checksum)(s|sums?)?(\.txt)?"
+    r"|(logs?|readme|licen[cs]e|manifest|meta|metadata|stats|statistics|infos?|config|state|args|"
+    r"arguments|schema|index)([-_.]?\d+)*\.(txt|json))$",
+    re.IGNORECASE,
+)
+
+
+def recognize(url: str, kind: str | None = None) -> CorpusFile | None:
+    """Return the file that `url` names, by its suffixes; None if it is not a corpus file.
+
+    With a `kind`, only the suffix of a compression is looked at.
+    """
+    name = name_of(url).lower()
+    stem, _, suffix = name.rpartition(".")
+    if suffix in _TARS and not kind:
+        return CorpusFile(url, "tar", _TARS[suffix])
+    compression = suffix if suffix in COMPRESSIONS else ""
+    _, dot, suffix = (stem if compression else name).rpartition(".")
+    kind = kind or (KINDS.get(suffix) if dot else None)  # "text" and "owner/text" have none
+    return CorpusFile(url, kind, compression) if kind else None
+
+
+def name_of(url: str) -> str:
+    """Return the name of a file, without its folder and, of an address, without its query."""
+    return (url.split("?")[0] if "://" in url else url).rpartition("/")[2]
+
+
+def is_other(name: str) -> bool:
+    """Return whether a name is of data in a format that is not read, or of a part of data."""
+    return name.lower().rpartition(".")[2] in _OTHER_SUFFIXES
+
+
+def is_beside(name: str) -> bool:
+    """Return whether a name is of a checksum, a log or a note beside a corpus."""
+    return bool(_BESIDE.search(name))
+
+
+def data_in(url: str) -> CorpusFile | None:
+    """Return the file, None if its name says that it lies beside a corpus or is none."""
+    return None if is_beside(name_of(url)) else recognize(url)
+
+
+def not_read(url: str) -> UserError:
+    """Return the error to raise for a file whose name has no known suffix."""
+    name = name_of(url).lower()
+    shown = public(url)
+    if command := OTHER_FORMATS.get(name.rpartition(".")[2]):
+        return UserError(f"{shown!r} is of a format that is not read: {command.format(shown)}")
+    if is_other(name):
+        return UserError(f"{shown!r} is not complete: fetch it again, or delete it")
+    return UserError(
+        f"{shown!r} is of no known format: its name must end in one of "
+        f"{', '.join('.' + k for k in KINDS)}, plus {', '.join('.' + c for c in COMPRESSIONS)} if "
+        f"compressed; of a list of addresses write {LIST + shown!r}"
+    )

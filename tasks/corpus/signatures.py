@@ -1,0 +1,31 @@
+"""How data of other kinds begin, so that a file that holds what its name does not say is named."""
+
+import re
+
+_RENAMED = "end its name in .{}"
+_KINDS = [  # (how it begins, its suffix, what it is, what to do)
+    (rb"\x1f\x8b", "gz", "gzip data", _RENAMED),
+    (rb"\x28\xb5\x2f\xfd", "zst", "Zstandard data", _RENAMED),
+    (rb"\xfd7zXZ\0", "xz", "xz data", _RENAMED),
+    (rb"BZh[1-9]1AY&SY", "bz2", "bzip2 data", _RENAMED),
+    (rb".{257}ustar", "tar", "a tar archive", _RENAMED),
+    (rb"PAR1", "parquet", "a parquet file", _RENAMED),
+    (rb"PK\x03\x04", "zip", "a zip archive", "unpack it"),
+    (rb"7z\xbc\xaf\x27\x1c", "7z", "a 7z archive", "unpack it"),
+    (rb"ARROW1|\xff{4}.{3}\0\x10\0\0\0", "arrow", "an Arrow file", "write it as parquet"),
+    (rb"%PDF-|\{\\rtf|\xd0\xcf\x11\xe0", "doc", "a document with a layout", "save its text"),
+    (rb"version https://git-lfs", "lfs", "a pointer of Git LFS", "run git lfs pull"),
+    (rb"\s*<(?i:!doctype html|html)", "html", "a web page", "check the address that gave it"),
+]
+BYTES = 512  # that show any of them
+
+
+def what_else(head: bytes, *known: str) -> str | None:
+    """Return what data begin so, and what to do, as "gzip data: …"; None for text or `known`.
+
+    `known`: suffixes, such as "gz", of data that are expected.
+    """
+    for beginning, suffix, what, to_do in _KINDS:
+        if suffix not in known and re.match(beginning, head, re.DOTALL):
+            return f"{what}: {to_do.format(suffix)}"
+    return None
