@@ -187,9 +187,6 @@ class CardContent:
         if self.record["tokenizer"]:
             code.append("tokenizer = AutoTokenizer.from_pretrained(name)")
         code.append("model = AutoModelForSeq2SeqLM.from_pretrained(name)")
-        if self.record["family"] == "umt5" and not vars(self.sizes)["logits_via_embedding"]:
-            untie = "model.config.tie_word_embeddings = False"
-            code.append(f"{untie}  # or transformers 5 scales the logits")
         if not (examples := self.record.get("examples")):
             return _python(*code)
         options = ", ".join(f"{name}={value!r}" for name, value in EXAMPLE_GENERATION.items())

@@ -5,31 +5,38 @@
 writes `start/checkpoint_0` with `target` and `state/step` (the optimizer starts fresh) and
 `start/config.gin` with the network's sizes. A T5's folder with a SentencePiece model gives
 `start/vocabulary.model`, whose `extra_ids` the gin binds; a ByT5's gin names its bytes. An
-encoder's tokenizer is copied to `start/tokenizer/`. Only one tensor is in memory at a time.
-Converting back gives the same bits.
+encoder's tokenizer is copied to `start/tokenizer/`, and how a T5 generates is kept in
+`start/generation_config.json`. Only one tensor is in memory at a time, except of a Flax file.
+Converting back gives the same bits, except in the norm before the head of a umT5: its last bit may
+differ. Settings that are neither kept nor known to have no effect are printed.
 """
 
 import dataclasses
-import json
 import shutil
+import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 
-from common import arguments
+from common import arguments, small_files
 from common.errors import UserError
-from convert import hub, sizes, tokenizer, weight_map
-from convert.formats.hf_checkpoint_reader import HfCheckpoint
+from convert import atomic_output, hub, sizes, tokenizer, weight_map
+from convert.formats import safetensors_writer
+from convert.formats.hf_checkpoint_reader import HfCheckpoint, read_json, weights_file
+from convert.formats.tokenizer_files import SENTINEL
 from convert.proof.verify import verify
 from convert.run import model_dir
 from convert.run.rewrite import check_written, staged_run, write_run
 from convert.run.vocabulary import TOKENIZER, sentencepiece_vocabulary
-from convert.sizes import BertSizes, EncoderSizes, Sizes, T5Sizes
+from convert.sizes import T5_IDS, BertSizes, EncoderSizes, Sizes, T5Sizes
 from convert.t5x_params import Tree
 from t5x.checkpointing.lazy_array import LazyArray, from_numpy
 
-FILES = ["config.json", "*.safetensors", "*.index.json", "pytorch_model*.bin"]
-FILES += ["spiece.model", *tokenizer.FILES]
+FILES = ["config.json", "generation_config.json", "spiece.model", *tokenizer.FILES]
+FILES += ["*.index.json", "*.safetensors", "pytorch_model*.bin"]
+FLAX_FILES = ["flax_model*.msgpack"]
+_MOST_NAMED = 20  # tokens or settings in a line
 
 
 def network_of(model: HfCheckpoint) -> tuple[Sizes, Tree]:
@@ -39,11 +46,15 @@ def network_of(model: HfCheckpoint) -> tuple[Sizes, Tree]:
     next-sentence head, neither of which is used alone. Raise UserError unless the tensors are
     those of the table.
     """
-    network = sizes.of_config(model.config)
+    with small_files.parsing(model.folder / "config.json", "take another copy of the model"):
+        network = sizes.of_config(model.config)
+    scale = 1.0
     if isinstance(network, T5Sizes):
         untied = dataclasses.replace(network, logits_via_embedding=False)
-        scales = _scales_embedding(model, weight_map.present(model.arrays, untied))
-        network = dataclasses.replace(network, logits_via_embedding=scales)
+        own_head = _has_own_head(weight_map.present(model.arrays, untied))
+        scaled = _scales_outputs(model)
+        network = dataclasses.replace(network, logits_via_embedding=scaled and not own_head)
+        scale = network.emb_dim**-0.5 if scaled and own_head else 1.0
     elif isinstance(network, BertSizes):
         has_head = model.arrays.keys() >= {*weight_map.NEXT_SENTENCE}
         network = dataclasses.replace(network, next_sentence=has_head)
@@ -53,11 +64,12 @@ def network_of(model: HfCheckpoint) -> tuple[Sizes, Tree]:
         arrays.setdefault("lm_head.weight", arrays["shared.weight"])
     shapes = {name: array.shape for name, array in arrays.items()}
     weight_map.guard_targets(network, shapes, str(model.folder))
-    return network, {
+    tree = {
         source: _lazy(tensor, part, arrays[tensor.target])
         for tensor in weight_map.tensors(network)
         for part, source in enumerate(tensor.sources)
     }
+    return network, weight_map.with_output_scale(tree, scale)
 
 
 def _lazy(tensor: weight_map.MappedTensor, part: int, array: LazyArray) -> LazyArray:
@@ -67,37 +79,78 @@ def _lazy(tensor: weight_map.MappedTensor, part: int, array: LazyArray) -> LazyA
     return LazyArray(tensor.shape, np.dtype(np.float32), fetch)
 
 
-def _scales_embedding(model: HfCheckpoint, arrays: Tree) -> bool:
-    """Return whether a T5 reads logits with the embedding, scaled as in T5 1.0.
-
-    transformers 5 saves "tie_word_embeddings: true" for every T5. Whether it scales is in
-    scale_decoder_outputs, and whether there is another head, in the weights. Raise UserError for a
-    scaled separate head, which T5X's network does not have.
-    """
-    family = model.config["model_type"]
-    key = "scale_decoder_outputs"
-    key = key if key in model.config else "tie_word_embeddings"
-    scaled = model.config.get(key, True) and family != "mt5"
+def _has_own_head(arrays: Tree) -> bool:
     head, table = (arrays.get(f"{name}.weight") for name in ("lm_head", "shared"))
-    same = head is None or table is None or np.array_equal(head.read(), table.read())
-    if scaled and not same and family != "umt5":
-        raise UserError(
-            f"{model.folder} scales the inputs of a separate head, which T5X has no network for: "
-            f"its config.json should say {key} false."
-        )
-    return bool(scaled and same)
+    return bool(head and table and not np.array_equal(head.read(), table.read()))
+
+
+def _scales_outputs(model: HfCheckpoint) -> bool:
+    """Return whether a T5 scales what its head reads, as T5 1.0 does.
+
+    transformers 5 saves "tie_word_embeddings: true" for every T5, and says in
+    scale_decoder_outputs whether it scales. Its mT5 never does.
+    """
+    keys = ("scale_decoder_outputs", "tie_word_embeddings")
+    stated = [model.config[key] for key in keys if model.config.get(key) is not None]
+    return model.config["model_type"] != "mt5" and bool([*stated, True][0])
 
 
 def _write_vocabulary(model: HfCheckpoint, run_folder: Path) -> dict[str, int]:
-    """Copy a T5's vocabulary, if it has one; return its number of sentinels by class of seqio."""
+    """Copy a T5's vocabulary, if it has one; return its number of sentinels by class of seqio.
+
+    Print the tokens that the run's vocabulary has not.
+    """
+    added = model.added_tokens()
     if (in_bytes := model.byte_sentinels()) is not None:
+        lost = [token for token, i in added.items() if i > 2 and not SENTINEL.fullmatch(token)]
+        _print_lost(model, lost)
         return {"ByteVocabulary": in_bytes}
     pieces = model.folder / "spiece.model"
     if not pieces.is_file():
+        print(f"{model.folder} has no spiece.model: the run gets no vocabulary.")
         return {}
     shutil.copyfile(pieces, run_folder / model_dir.VOCABULARY)
     found = sentencepiece_vocabulary(str(pieces), model.extra_ids())
+    own = tokenizer.load_sentencepiece(found.path, found.extra_ids)
+    names = [SENTINEL.sub(r"\1", own.IdToPiece(i)) for i in range(len(own))]
+    _print_lost(model, [token for token, i in added.items() if names[i : i + 1] != [token]])
     return {"SentencePieceVocabulary": found.extra_ids}
+
+
+def _print_lost(model: HfCheckpoint, tokens: list[str]) -> None:
+    if tokens:
+        print(
+            f"{model.folder} adds tokens that the run's vocabulary has not, so that their text has "
+            f"other ids: {_some(map(repr, tokens))}."
+        )
+
+
+def _some(names: Iterable[str]) -> str:
+    first, others = [*names][:_MOST_NAMED], [*names][_MOST_NAMED:]
+    return ", ".join(first) + (f" and {len(others)} more" if others else "")
+
+
+def _write_generation(model: HfCheckpoint, run_folder: Path) -> set[str]:
+    """Keep how a T5 generates, as generation_config.json or else config.json says.
+
+    Return what may be set. Raise UserError for special ids that the trainer's T5 has not.
+    """
+    from transformers import GenerationConfig
+
+    known = {*GenerationConfig().to_dict()}
+    settings = read_json(model.folder, model_dir.GENERATION)
+    settings = settings or {name: value for name, value in model.config.items() if name in known}
+    for name, value in T5_IDS.items():
+        if settings.get(name) not in (None, value, [value]):
+            raise UserError(
+                f"{model.folder / model_dir.GENERATION} has {name} {settings[name]!r}, and every "
+                f"T5 of the trainer has {value}: set it, if the model was trained so."
+            )
+    dropped = {*sizes.NO_EFFECT, *T5_IDS}
+    kept = {k: v for k, v in settings.items() if k not in dropped and v is not None}
+    if kept:
+        atomic_output.write_json(run_folder / model_dir.GENERATION, kept)
+    return known
 
 
 def write_checkpoint(
@@ -112,22 +165,38 @@ def write_checkpoint(
         network, tree = network_of(model)
         arrays = {f"target/{name}": array for name, array in tree.items()}
         arrays["state/step"] = from_numpy(np.asarray(step, np.int32))
-        extra_ids = {}
+        extra_ids, kept = {}, set()
         if isinstance(network, T5Sizes):
             extra_ids = _write_vocabulary(model, temporary)
+            kept = _write_generation(model, temporary)
         elif any((folder / name).is_file() for name in tokenizer.FILES):
             tokenizer.TokenizerFolder(str(folder)).write(temporary / TOKENIZER)
+        if others := sizes.unknown(model.config, network) - kept:
+            print(
+                f"{folder} has settings in its config.json that are not kept: "
+                f"{_some(sorted(others))}."
+            )
         path = write_run(temporary, step, arrays, network, extra_ids)
         check_written(path, arrays)
         if verify_logits:
-            verify(folder, [path], network)
+            _verify(model, path, network)
     return str(run_folder.resolve() / f"checkpoint_{step}")
+
+
+def _verify(model: HfCheckpoint, path: str, network: Sizes) -> None:
+    """Compare logits; transformers 5 reads no Flax, so it gets such weights as safetensors."""
+    if not model.is_flax:
+        verify(model.folder, [path], network)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        safetensors_writer.write(Path(folder), model.arrays, "float32")
+        shutil.copy(model.folder / "config.json", folder)
+        verify(Path(folder), [path], network)
 
 
 def is_encoder(folder: Path) -> bool:
     """Return whether a folder's config.json names an encoder; without one it names nothing."""
-    path = folder / "config.json"
-    family = json.loads(path.read_text()).get("model_type") if path.is_file() else None
+    family = read_json(folder, "config.json").get("model_type")
     return any(family in kind.families for kind in sizes.KINDS if issubclass(kind, EncoderSizes))
 
 
@@ -143,5 +212,7 @@ def main(argv: list[str]) -> int:
     args = parser.parse_args(argv)
     arguments.check_output_folder("OUT", args.out)
     folder = hub.download(args.folder, FILES)
+    if not weights_file(folder):
+        folder = hub.download(args.folder, [*FILES, *FLAX_FILES])
     print(write_checkpoint(folder, Path(args.out), args.step, not args.no_verify))
     return 0

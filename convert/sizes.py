@@ -5,9 +5,13 @@
     of_config(sizes.config()) == sizes  # True
 
 A class has the fields and defaults of one configuration of the trainer's networks, which importing
-would load jax. Here every setting of a config.json is mapped or refused: a field made by `_key`
-names its key; `constants` are the keys whose value the network cannot change, so that another value
-is refused; `_derived` and `_read` map the settings that are no single field.
+would load jax. Here every setting of a config.json is kept, refused or without effect:
+
+- kept: a field made by `_key` names its key; `_derived` and `_read` map what is no single field
+- refused: `constants` are the keys whose value the network cannot change
+- without effect: `NO_EFFECT` changes neither a logit nor a generated id, so it is not kept
+
+`unknown` names the others.
 """
 
 import abc
@@ -21,6 +25,28 @@ from common.gin_reader import Bindings
 
 # The ids of every T5, in config.json and generation_config.json.
 T5_IDS = {"decoder_start_token_id": 0, "eos_token_id": 1, "pad_token_id": 0}
+# Settings of a config.json that change neither a logit nor a generated id, by the reason.
+_NO_EFFECT = {
+    "describes the file": """
+        _attn_implementation _commit_hash _from_model_config _name_or_path architectures
+        attn_implementation dtype model_type name_or_path torch_dtype transformers_version""",
+    "says what is returned, or how it is computed": """
+        chunk_size_feed_forward deterministic_flash_attn gradient_checkpointing output_attentions
+        output_hidden_states output_past reference_compile repad_logits_with_grad return_dict
+        torchscript use_cache use_return_dict""",
+    "is of training that begins from nothing": """
+        initializer_cutoff_factor initializer_factor initializer_range sparse_pred_ignore_index
+        sparse_prediction""",
+    "is of heads for other tasks": """
+        classifier_dropout classifier_pooling finetuning_task id2label is_decoder
+        is_encoder_decoder label2id num_labels pooler_fc_size pooler_num_attention_heads
+        pooler_num_fc_layers pooler_size_per_head pooler_type problem_type""",
+    "is of the tokenizer, whose own files are asked": """
+        bos_token_id cls_token_id eos_token_id mask_token_id n_positions sep_token_id
+        tokenizer_class unk_token_id""",
+    "is of other networks": "directionality layer_norm_eps position_embedding_type",
+}
+NO_EFFECT = frozenset(" ".join(_NO_EFFECT.values()).split())
 # T5X's gelu is the tanh approximation, which transformers calls gelu_new (and, only in the word
 # "gated-gelu", gelu). The first two are other names of silu.
 _FEED_FORWARD = {
@@ -34,6 +60,7 @@ _FEED_FORWARD = {
     ("silu", "linear"): "gated-silu",
 }
 _ACTIVATIONS = {name: activations for activations, name in _FEED_FORWARD.items()}
+_READ = ("dense_act_fn", "is_gated_act", "scale_decoder_outputs")  # of a T5, and written by none
 # The properties whose product is the length of an axis; see `convert.weight_map`.
 _AXES = {
     "V": ("vocab_size",),
@@ -68,15 +95,17 @@ class Sizes(abc.ABC):
     package: ClassVar[str]  # whose `network` has it
     families: ClassVar[dict[str, str]]  # model_type and class in transformers
     constants: ClassVar[dict[str, Any]]
+    aliases: ClassVar[dict[str, str]] = {}  # other names of keys, which win in transformers
     states_sizes: ClassVar[bool] = False  # whether every config.json has the keys of integers
 
     def __post_init__(self):
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if field.type is int and field.name != "position_offset" and not _is_size(value):
+            least = 0 if field.name == "position_offset" else 1
+            if field.type is int and not _is_size(value, least):
                 raise UserError(
                     f"network.{self.configuration}.{field.name} is {value!r}: it must be an "
-                    "integer above 0."
+                    f"integer of at least {least}."
                 )
 
     @classmethod
@@ -108,6 +137,11 @@ class Sizes(abc.ABC):
     def architecture(self) -> str:
         """The class in transformers."""
         return self.families[self.family]
+
+    @property
+    def output_scale(self) -> float:
+        """What transformers multiplies the inputs of a separate head by."""
+        return 1.0
 
     @property
     @abc.abstractmethod
@@ -181,6 +215,13 @@ class T5Sizes(Sizes):
         "layer_norm_epsilon": 1e-06,
         "relative_attention_num_buckets": buckets,
         "relative_attention_max_distance": 128,
+        **T5_IDS,
+    }
+    aliases: ClassVar = {
+        "hidden_size": "d_model",
+        "num_attention_heads": "num_heads",
+        "num_hidden_layers": "num_layers",
+        "head_dim": "d_kv",
     }
     states_sizes = True
 
@@ -220,14 +261,22 @@ class T5Sizes(Sizes):
             f"one bias table in each {'layer' if self.own_relative_bias else 'stack'}"
         )
 
+    @property
+    def output_scale(self) -> float:
+        """emb_dim**-0.5 for a umT5."""
+        scaled = self.own_relative_bias and not self.tied
+        return self.emb_dim**-0.5 if scaled else 1.0
+
     def _derived(self) -> dict[str, Any]:
+        scales = {"scale_decoder_outputs": True} if self.output_scale != 1.0 else {}
         return {
             "num_decoder_layers": self.num_decoder_layers,
             "feed_forward_proj": _FEED_FORWARD[self.mlp_activations],
             "tie_word_embeddings": self.tied,
             "initializer_factor": 1.0,
-            "use_cache": True,
-            **T5_IDS,
+            # transformers makes a cache of as many layers as the encoder has.
+            "use_cache": self.num_decoder_layers <= self.num_encoder_layers,
+            **scales,
         }
 
     @classmethod
@@ -239,6 +288,13 @@ class T5Sizes(Sizes):
                 f"config.json has feed_forward_proj {word!r}: the trainer's T5 computes "
                 f"{', '.join(_ACTIVATIONS)} only."
             )
+        # The same in two keys of transformers, which wins.
+        gate, _, name = word.rpartition("-")
+        for key, value in {
+            "dense_act_fn": "gelu_new" if word == "gated-gelu" else name,
+            "is_gated_act": bool(gate),
+        }.items():
+            _check_constant(config, key, value, family)
         return {
             "num_decoder_layers": config.get("num_decoder_layers") or config["num_layers"],
             "mlp_activations": _ACTIVATIONS[word],
@@ -295,6 +351,7 @@ class BertSizes(EncoderSizes):
         "hidden_act": "gelu",
         "position_embedding_type": "absolute",
         "is_decoder": False,
+        "add_cross_attention": False,
         "tie_word_embeddings": True,
     }
     classes = 2  # whether the second sentence follows the first
@@ -306,14 +363,8 @@ class BertSizes(EncoderSizes):
 
     @property
     def fitting(self) -> tuple[str, ...]:
-        """RoBERTa's table of positions begins with two unused rows; XLM-R's network is its own."""
-        known: dict[int, tuple[str, ...]] = {0: ("bert",), 2: ("roberta", "xlm-roberta")}
-        if self.position_offset not in known:
-            raise UserError(
-                f"network.BertConfig.position_offset is {self.position_offset}: transformers has "
-                "0, a BERT, and 2, a RoBERTa."
-            )
-        return known[self.position_offset]
+        """RoBERTa's table of positions begins with unused rows; XLM-R's network is its own."""
+        return ("roberta", "xlm-roberta") if self.position_offset else ("bert",)
 
     @property
     def positions(self) -> int:
@@ -327,8 +378,11 @@ class BertSizes(EncoderSizes):
 
     @classmethod
     def _read(cls, config: Mapping[str, Any]) -> dict[str, Any]:
-        offset = 0 if config["model_type"] == "bert" else 2
-        rows = config.get("max_position_embeddings", 512)
+        # transformers counts the positions of a RoBERTa from the id after its padding's.
+        pad = -1 if config["model_type"] == "bert" else config.get("pad_token_id", 1)
+        if not _is_size(pad, -1):
+            raise UserError(f"config.json has pad_token_id {pad!r}, which must be an id.")
+        offset, rows = pad + 1, config.get("max_position_embeddings", 512)
         return {"position_offset": offset, "max_length": rows - offset, "next_sentence": False}
 
 
@@ -392,15 +446,29 @@ class ModernBertSizes(EncoderSizes):
                     "attention are regular, beginning with the first."
                 )
 
-        def theta(kind: str, old: str, default: float) -> float:
-            rotary = (config.get("rope_parameters") or {}).get(kind) or {}
-            return rotary.get("rope_theta", config.get(old, default))
+        kinds = dict(config.get("rope_parameters") or {})
 
-        return {
+        def theta(kind: str, old: str, default: float) -> float:
+            rotary = {"rope_type": "default", **(kinds.pop(kind, None) or {})}
+            theta = rotary.pop("rope_theta", config.get(old, default))
+            if rotary != {"rope_type": "default"} or not _is_number(theta):
+                raise UserError(
+                    f"config.json has rope_parameters {config.get('rope_parameters')}: the "
+                    "trainer's modernbert computes rope_type 'default' with a rope_theta only."
+                )
+            return theta
+
+        read = {
             "global_every": every,
             "global_theta": theta("full_attention", "global_rope_theta", 160_000.0),
             "local_theta": theta("sliding_attention", "local_rope_theta", 10_000.0),
         }
+        if kinds:
+            raise UserError(
+                f"config.json has rope_parameters of {', '.join(kinds)}: the trainer's modernbert "
+                "has full_attention and sliding_attention only."
+            )
+        return read
 
 
 KINDS: tuple[type[Sizes], ...] = (T5Sizes, BertSizes, ModernBertSizes)
@@ -421,12 +489,9 @@ def of_config(config: Mapping[str, Any]) -> Sizes:
         known = ", ".join(sorted(name for kind in KINDS for name in kind.families))
         raise UserError(f"model_type {family!r} is not one of {known}.")
     for constant, value in kind.constants.items():
-        if config.get(constant, value) != value:
-            raise UserError(
-                f"config.json has {constant} {config[constant]!r}: the trainer's {family} computes "
-                f"{value!r} only."
-            )
-    fields = {}
+        _check_constant(config, constant, value, family)
+    named = {kind.aliases[name]: config[name] for name in kind.aliases if name in config}
+    config, fields = {**config, **named}, {}
     for field in dataclasses.fields(kind):
         if key := field.metadata.get("key"):
             is_size = field.type is int
@@ -437,12 +502,35 @@ def of_config(config: Mapping[str, Any]) -> Sizes:
                     f"config.json has {key} {config.get(key)!r}, which must be an integer above "
                     "0: add what the model was trained with."
                 )
+            if field.type is float and not _is_number(fields[field.name]):
+                raise UserError(
+                    f"config.json has {key} {config.get(key)!r}, which must be a number of at "
+                    "least 0: add what the model was trained with."
+                )
     sizes = kind(**fields, **kind._read(config))
     return sizes if sizes.family == family else dataclasses.replace(sizes, model_type=family)
 
 
-def _is_size(value: Any) -> bool:
-    return isinstance(value, int) and value > 0
+def unknown(config: Mapping[str, Any], sizes: Sizes) -> set[str]:
+    """Return the settings of a config.json that are neither kept nor refused nor in `NO_EFFECT`."""
+    known = {*sizes.config(), *sizes.aliases, *NO_EFFECT, *_READ}
+    return {name for name in config if name not in known and config[name] is not None}
+
+
+def _check_constant(config: Mapping[str, Any], key: str, value: Any, family: str) -> None:
+    if config.get(key) not in (None, value):
+        raise UserError(
+            f"config.json has {key} {config[key]!r}: the trainer's {family} computes {value!r} "
+            "only."
+        )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and 0 <= value < math.inf
+
+
+def _is_size(value: Any, least: int = 1) -> bool:
+    return isinstance(value, int) and value >= least
 
 
 def _special_ids(pad: int = 0) -> dict[str, int]:

@@ -4,7 +4,7 @@ import dataclasses
 import math
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from convert.sizes import Sizes, T5Sizes
 from t5x.checkpointing.lazy_array import Index, LazyArray
 from t5x.checkpointing.reader import open_checkpoint
 
-Tree: TypeAlias = Mapping[str, LazyArray]
+Tree = weight_map.Tree
 S = TypeVar("S", bound=Sizes)
 _BLOCK = 32 << 20  # bytes read or written at once
 _MAY_BE_ZERO = ("/bias", "position_embedder/embedding", "type_embedder/embedding")

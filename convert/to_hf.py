@@ -22,6 +22,7 @@ from convert import atomic_output, card, t5x_params, weight_map
 from convert.formats import flax_msgpack_writer, safetensors_writer
 from convert.formats.safetensors_writer import DTYPES
 from convert.proof.verify import verify
+from convert.run import model_dir
 from convert.run.model_dir import TrainedRun
 from convert.sizes import T5_IDS, Sizes, T5Sizes
 from convert.tokenizer import Vocabulary
@@ -54,12 +55,21 @@ def write_weights(
 ) -> None:
     """Write the files of `options.formats`; raise UserError for values that no training leaves."""
     tree, tensors = t5x_params.checked(tree), weight_map.tensors(sizes)
+    tree = weight_map.with_output_scale(tree, 1 / sizes.output_scale)
+    # transformers reads logits with the embedding where there is no head.
+    if isinstance(sizes, T5Sizes) and not (sizes.tied or _has_own_head(tree)):
+        tensors = [t for t in tensors if t.target != "lm_head.weight"]
     if "pytorch" in options.formats:
         torch = {t.target: _joined(tree, t, t.torch_shape, t.to_torch) for t in tensors}
         safetensors_writer.write(folder, torch, options.dtype, options.shard_bytes)
     if "flax" in options.formats:
         flax = {t.flax_path: _joined(tree, t, t.flax_shape, t.to_flax) for t in tensors}
         flax_msgpack_writer.write(folder / "flax_model.msgpack", flax, options.dtype)
+
+
+def _has_own_head(tree: t5x_params.Tree) -> bool:
+    head, table = tree["decoder/logits_dense/kernel"], tree["token_embedder/embedding"]
+    return not np.array_equal(head.read().T, table.read())
 
 
 def _joined(
@@ -92,6 +102,7 @@ def _request(run: TrainedRun, steps: list[int], options: ConversionOptions) -> d
         "tokenizer_sha256": vocabulary.fingerprint() if vocabulary else None,
         "texts": options.texts,
         "sizes": dataclasses.asdict(options.sizes),
+        "generation": run.generation(),
     }
     return json.loads(json.dumps(request))
 
@@ -129,7 +140,8 @@ def convert_one(run: TrainedRun, steps: list[int], options: ConversionOptions) -
         write_weights(temporary, tree, sizes, options)
         atomic_output.write_json(temporary / "config.json", config)
         if isinstance(sizes, T5Sizes):
-            atomic_output.write_json(temporary / "generation_config.json", T5_IDS)
+            generation = run.generation() | T5_IDS | {"use_cache": config["use_cache"]}
+            atomic_output.write_json(temporary / model_dir.GENERATION, generation)
         if vocabulary:
             vocabulary.write(temporary)
         proof, examples = None, []
@@ -154,7 +166,8 @@ def _is_done(run: TrainedRun, steps: list[int], options: ConversionOptions) -> b
         return False
     print(f"{folder} is done.")
     if done != (described := done | options.metadata.record()):
-        card.write(folder, run, described, options.sizes)
+        tree = t5x_params.open_tree([run.checkpoints[step] for step in steps])
+        card.write(folder, run, described, t5x_params.check_network(tree, options.sizes))
         atomic_output.write_record(folder, described)
     return True
 

@@ -12,14 +12,17 @@ where layers are apart.
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
 from common.errors import UserError
 from convert.sizes import BertSizes, ModernBertSizes, Sizes, T5Sizes
+from t5x.checkpointing.lazy_array import LazyArray
 
 V = TypeVar("V")
+Tree: TypeAlias = Mapping[str, LazyArray]  # parameters by T5X path
+_LAST_NORM = "decoder/decoder_norm/scale"
 Shapes = Mapping[str, tuple[int, ...]]
 _FLAX_LEAVES = {"kernel": "kernel", "scale": "weight"}  # of T5; tables are `embedding`
 
@@ -205,6 +208,18 @@ def tensors(sizes: Sizes) -> list[MappedTensor]:
         shape = tuple(sizes.axis(letter) for letter in letters)
         found[target] = MappedTensor(target, sources, letters, shape)
     return list(found.values())
+
+
+def with_output_scale(tree: Tree, factor: float) -> Tree:
+    """Return the parameters of a T5 whose logits are those of `tree`, times `factor`.
+
+    The scale of the last norm, by which the inputs of the head are multiplied, takes it.
+    """
+    if factor == 1.0:
+        return tree
+    norm = tree[_LAST_NORM]
+    fetch = lambda index: norm.read(index) * np.float32(factor)
+    return {**tree, _LAST_NORM: LazyArray(norm.shape, np.dtype(np.float32), fetch)}
 
 
 def guard_sources(sizes: Sizes, shapes: Shapes) -> None:

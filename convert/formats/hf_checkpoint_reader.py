@@ -1,16 +1,23 @@
-"""A Hugging Face folder: its config.json and its weights by name, each read on request."""
+"""A Hugging Face folder: its config.json and its weights by name, each read on request.
+
+Weights are those of safetensors, PyTorch or Flax, in one file or several, under PyTorch's names and
+with its axes. A Flax file is in memory as a whole.
+"""
 
 import dataclasses
-import json
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import ml_dtypes
 import numpy as np
 
+from common import small_files
 from common.errors import UserError, first_line
 from t5x.checkpointing.lazy_array import LazyArray, from_numpy
 
+Reader: TypeAlias = Callable[[Path], dict[str, LazyArray]]
+_ANOTHER = "take another copy of the model"
 _DTYPES = {"F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}
 
 
@@ -43,10 +50,12 @@ def _bin(path: Path) -> dict[str, LazyArray]:
 
     try:
         state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    except (RuntimeError, ValueError, OSError) as error:
+    except Exception as error:  # a file that is no weights file may raise anything
         raise UserError(
             f"{path} is not a torch weights file, or is truncated ({first_line(error)})."
         ) from error
+    if not all(isinstance(tensor, torch.Tensor) for tensor in dict(state).values()):
+        raise UserError(f"{path} holds more than tensors by name: take the model's weights alone.")
 
     def mapped(tensor):
         if tensor.dtype == torch.bfloat16:  # which torch cannot give to numpy
@@ -56,22 +65,87 @@ def _bin(path: Path) -> dict[str, LazyArray]:
     return {name: mapped(tensor) for name, tensor in state.items()}
 
 
-def _weight_files(folder: Path) -> list[Path]:
-    for name in ("model.safetensors", "pytorch_model.bin"):
-        if (folder / name).is_file():
-            return [folder / name]
-        index = folder / f"{name}.index.json"
-        if index.is_file():
-            names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
-            return [folder / name for name in names]
-    raise UserError(f"{folder} has neither model.safetensors nor pytorch_model.bin.")
+def _flax(path: Path) -> dict[str, LazyArray]:
+    """Map the tensors of a Flax file; its kernels have PyTorch's axes the other way round."""
+    from flax import serialization, traverse_util
+
+    try:
+        tree = serialization.msgpack_restore(path.read_bytes())
+        flat = traverse_util.flatten_dict(tree, sep="/")
+        arrays = {name: np.asarray(value) for name, value in flat.items()}
+        _check_numbers(arrays)
+    except Exception as error:  # a file that is no weights file may raise anything
+        raise UserError(
+            f"{path} is not a Flax weights file, or is truncated ({first_line(error)})."
+        ) from error
+    return {
+        _torch_name(name): from_numpy(array.T if name.endswith("/kernel") else array)
+        for name, array in arrays.items()
+    }
 
 
-def _sentinels_last(tokenizer: dict[str, Any]) -> int:
-    """Return the number of named sentinels if the first is the highest id, as in seqio, else 0."""
-    tokens = tokenizer.get("added_tokens_decoder", {}).items()
-    ids = {token["content"]: int(i) for i, token in tokens if "extra_id" in token["content"]}
-    return len(ids) if ids and ids.get("<extra_id_0>") == max(ids.values()) else 0
+def _check_numbers(arrays: dict[str, np.ndarray]) -> None:
+    for name, array in arrays.items():
+        if array.dtype not in _DTYPES.values():
+            raise ValueError(f"{name} is {array.dtype}, and not of {[*_DTYPES]}")
+
+
+def _torch_name(flax_path: str) -> str:
+    """Return PyTorch's name of a Flax parameter."""
+    *modules, leaf = flax_path.split("/")
+    return ".".join([*modules, "bias" if leaf == "bias" else "weight"])
+
+
+_READERS = {
+    "model.safetensors": _safetensors,
+    "pytorch_model.bin": _bin,
+    "flax_model.msgpack": _flax,
+}
+
+
+def weights_file(folder: Path) -> str | None:
+    """Return the file of a folder's weights or, if they are in several, of their index."""
+    found = [name for file in _READERS for name in (file, f"{file}.index.json")]
+    return next((name for name in found if (folder / name).is_file()), None)
+
+
+def _weights(folder: Path) -> dict[str, LazyArray]:
+    if not (name := weights_file(folder)):
+        *others, last = _READERS
+        raise UserError(f"{folder} has neither {', '.join(others)} nor {last}.")
+    read = _READERS[name.removesuffix(".index.json")]
+    return read(folder / name) if name in _READERS else _shards(folder, name, read)
+
+
+def _shards(folder: Path, index: str, read: Reader) -> dict[str, LazyArray]:
+    with small_files.parsing(folder / index, _ANOTHER):
+        names = sorted(set(small_files.read_json(folder / index)["weight_map"].values()))
+        for name in names:
+            if Path(name).name != name:
+                raise UserError(f"{folder / index} names {name!r}, which is no file beside it.")
+            if not (folder / name).is_file():
+                raise UserError(f"{folder} lacks {name}, which its index names.")
+    return {tensor: array for name in names for tensor, array in read(folder / name).items()}
+
+
+# How each file of a tokenizer names (token, id) of what it adds.
+_ADDED_TOKENS: dict[str, Callable[[dict[str, Any]], Iterable[tuple[Any, Any]]]] = {
+    "tokenizer.json": lambda found: [
+        (token["content"], token["id"]) for token in found.get("added_tokens", [])
+    ],
+    "added_tokens.json": lambda found: found.items(),
+    "tokenizer_config.json": lambda found: [
+        (token["content"], i) for i, token in found.get("added_tokens_decoder", {}).items()
+    ],
+}
+
+
+def read_json(folder: Path, name: str) -> dict[str, Any]:
+    """Return the object of a folder's JSON file, empty if it has none; raise UserError if odd."""
+    if not (folder / name).exists():
+        return {}
+    with small_files.parsing(folder / name, _ANOTHER):
+        return small_files.read_json(folder / name)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,13 +161,12 @@ class HfCheckpoint:
         """Read config.json and the headers; raise UserError if one is missing or damaged."""
         if not (folder / "config.json").is_file():
             raise UserError(f"{folder} has no config.json: give a Hugging Face model's folder.")
-        config = json.loads((folder / "config.json").read_text())
-        arrays: dict[str, LazyArray] = {}
-        for path in _weight_files(folder):
-            if not path.is_file():
-                raise UserError(f"{folder} lacks {path.name}, which its index names.")
-            arrays |= _bin(path) if path.suffix == ".bin" else _safetensors(path)
-        return cls(folder, config, arrays)
+        return cls(folder, read_json(folder, "config.json"), _weights(folder))
+
+    @property
+    def is_flax(self) -> bool:
+        """Whether the weights are Flax's."""
+        return (weights_file(self.folder) or "").startswith("flax")
 
     def byte_sentinels(self) -> int | None:
         """Return how many sentinels follow the bytes of a ByT5, as seqio counts, or None.
@@ -101,18 +174,35 @@ class HfCheckpoint:
         The first ByT5 was trained with its last bytes as sentinels. The rows that transformers
         names upwards from the first row behind the bytes are no sentinels, so the count is 0.
         """
-        tokenizer = self._tokenizer()
-        if tokenizer.get("tokenizer_class") != "ByT5Tokenizer":
+        if self._tokenizer().get("tokenizer_class") != "ByT5Tokenizer":
             return None
-        return _sentinels_last(tokenizer)
+        return self._sentinels_last()
 
     def extra_ids(self) -> int | None:
         """Return how many sentinels follow a SentencePiece model that holds none, or None."""
-        tokenizer = self._tokenizer()
-        declared = tokenizer.get("extra_ids")
-        # PreTrainedTokenizerFast, which a model with byte fallback needs, has no extra_ids.
-        return _sentinels_last(tokenizer) or None if declared is None else declared
+        declared = self._tokenizer().get("extra_ids")
+        if declared is None:  # PreTrainedTokenizerFast, which byte fallback needs, has none
+            return self._sentinels_last() or None
+        if not isinstance(declared, int) or declared < 0:
+            raise UserError(
+                f"{self.folder} has extra_ids {declared!r} in its tokenizer_config.json, which "
+                "must be an integer of at least 0."
+            )
+        return declared
+
+    def added_tokens(self) -> dict[str, int]:
+        """Return the tokens that the tokenizer has beside its model, by id."""
+        found: dict[str, int] = {}
+        for name, tokens_of in _ADDED_TOKENS.items():
+            with small_files.parsing(self.folder / name, _ANOTHER):
+                tokens = tokens_of(read_json(self.folder, name))
+                found |= {str(token): int(i) for token, i in tokens}
+        return found
+
+    def _sentinels_last(self) -> int:
+        """Return the number of named sentinels if the first is the highest id, else 0."""
+        ids = {token: i for token, i in self.added_tokens().items() if "extra_id" in token}
+        return len(ids) if ids and ids.get("<extra_id_0>") == max(ids.values()) else 0
 
     def _tokenizer(self) -> dict[str, Any]:
-        path = self.folder / "tokenizer_config.json"
-        return json.loads(path.read_text()) if path.is_file() else self.config
+        return read_json(self.folder, "tokenizer_config.json") or self.config

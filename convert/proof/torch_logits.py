@@ -1,6 +1,5 @@
 """The logits of a folder by transformers, loaded as users load it, and what its model writes."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from convert import weight_map
+from convert.formats.hf_checkpoint_reader import read_json
 from convert.sizes import BertSizes, Sizes, T5Sizes
 
 # How the card's examples are generated.
@@ -26,20 +26,20 @@ def silence_transformers() -> None:
 
 
 def load_torch(folder: Path, kind: str = "AutoModelForSeq2SeqLM") -> Any:
-    """Return the converted model as transformers loads it, in float32.
+    """Return the model of a folder as transformers loads it, in float32.
 
-    transformers 5 treats every umT5 as tied, and so scales its logits by emb_dim**-0.5, whatever
-    its config.json says. It helps to set the field after loading; at loading it would leave the
+    transformers 5 scales the inputs of every umT5's head, also where config.json says otherwise, as
+    published ones do. It helps to set the field after loading; at loading it would leave the
     embeddings at random.
     """
     import torch
     import transformers
 
     silence_transformers()
-    config = json.loads((folder / "config.json").read_text())
+    config = read_json(folder, "config.json")
     model = getattr(transformers, kind).from_pretrained(folder, dtype=torch.float32)
-    if config["model_type"] == "umt5":
-        model.config.tie_word_embeddings = config["tie_word_embeddings"]
+    if config.get("model_type") == "umt5" and not config.get("scale_decoder_outputs"):
+        model.config.tie_word_embeddings = config.get("tie_word_embeddings", True)
     return model.eval()
 
 

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from common.errors import UserError
-from convert import t5x_params
+from convert import t5x_params, weight_map
 from convert.formats.safetensors_writer import DTYPES
 from convert.proof import same_ids, t5x_logits, torch_logits
-from convert.sizes import EncoderSizes, Sizes
+from convert.sizes import BertSizes, EncoderSizes, Sizes
 from convert.tokenizer import TrainedVocabulary, Vocabulary
 from t5x.checkpointing.lazy_array import LazyArray
 
@@ -31,8 +31,9 @@ def probe_batch(sizes: Sizes) -> dict[str, np.ndarray]:
     """
     random = np.random.default_rng(0)
     length = min(200, sizes.max_length) if isinstance(sizes, EncoderSizes) else 24
-    # Other ids than RoBERTa's padding, by which transformers counts positions.
     ids = random.integers(2, sizes.vocab_size, (2, length), dtype=np.int32)
+    if isinstance(sizes, BertSizes):  # not RoBERTa's padding, by which positions are counted
+        ids -= ids == sizes.position_offset - 1
     segments = np.ones_like(ids)
     segments[1:, length - length // 3 :] = 0
     if isinstance(sizes, EncoderSizes):
@@ -61,7 +62,9 @@ def trainer_logits(
     paths: list[str], sizes: Sizes, dtype: str, batch: dict[str, np.ndarray]
 ) -> np.ndarray:
     """Return the logits of a checkpoint, or the mean of several, rounded to `dtype`."""
-    return t5x_logits.trainer_logits(rounded(t5x_params.open_tree(paths), dtype), sizes, batch)
+    scaled = weight_map.with_output_scale
+    written = rounded(scaled(t5x_params.open_tree(paths), 1 / sizes.output_scale), dtype)
+    return t5x_logits.trainer_logits(scaled(written, sizes.output_scale), sizes, batch)
 
 
 def compare(ours: np.ndarray, theirs: np.ndarray) -> float:

@@ -8,7 +8,7 @@ sizes, bindings = network(run)        # as its gin binds them, or as --config na
 
 import os
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from etils import epath
 
@@ -22,6 +22,7 @@ from t5x.checkpointing import layout
 _SIZES = ROOT / "t5x" / "examples"
 GIN_FILES = ("config.gin", "operative_config.gin")
 VOCABULARY = "vocabulary.model"
+GENERATION = "generation_config.json"  # how a T5 that was read from Hugging Face generates
 
 
 class TrainedRun(NamedTuple):
@@ -53,6 +54,14 @@ class TrainedRun(NamedTuple):
         """Return the path of the vocabulary that the trainer copied into the folder, or None."""
         path = epath.Path(self.folder) / VOCABULARY
         return os.fspath(path) if path.exists() else None
+
+    def generation(self) -> dict[str, Any]:
+        """Return how a T5 generates beside its special ids, as Hugging Face names it."""
+        path = epath.Path(self.folder) / GENERATION
+        if not path.exists():
+            return {}
+        with small_files.parsing(path, "remove it"):
+            return small_files.read_json(path)
 
 
 def open_run(folder: str) -> TrainedRun:

@@ -3,8 +3,12 @@
 import dataclasses
 import importlib
 
+import numpy as np
 import pytest
+import torch
+import transformers
 
+from common.errors import UserError
 from common.gin_reader import Bindings
 from convert import sizes as sizes_module
 from convert.run.rewrite import gin_of
@@ -78,7 +82,7 @@ def test_the_family_follows_from_the_network_and_another_that_fits_may_be_chosen
             for wrong in (("linear", "gelu"), ("tanh",), ("gelu", "gelu", "linear"))
         ),
         ("BertConfig.mlp_dim = 9", r"BertConfig\.vocab_size"),
-        ("BertConfig.vocab_size = 9\nnetwork.BertConfig.position_offset = 1", "position_offset"),
+        ("BertConfig.vocab_size = 9\nnetwork.BertConfig.position_offset = -1", "position_offset"),
     ],
 )
 def test_a_gin_of_no_network_that_transformers_has_is_refused(gin, said):
@@ -118,3 +122,83 @@ def test_keys_that_a_config_leaves_out_have_the_defaults_of_transformers():
 def test_a_network_that_the_trainer_does_not_have_is_refused(config, said):
     with pytest.raises(ValueError, match=said):
         of_config(config)
+
+
+# A network of each class of transformers.
+CLASSES = {name: ALL[name] for name in ("umt5", "bert", "roberta", "modernbert")}
+CLASSES |= {"t5": ALL["t5_1_0"], "mt5": dataclasses.replace(ALL["t5_1_1"], model_type="mt5")}
+CLASSES["xlm-roberta"] = dataclasses.replace(ALL["roberta"], model_type="xlm-roberta")
+# The weights' own dtype, what is read with the weights (see test_from_hf), and tuples for objects.
+ELSEWHERE = {"dtype", "scale_decoder_outputs", "return_dict"}
+
+
+def another(value):
+    """A value of the same kind, or a number instead of nothing."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int | float):
+        return value + (0.25 if isinstance(value, float) else 2)
+    if isinstance(value, str):
+        return {"gelu": "relu", "gelu_new": "relu", "relu": "silu", "cls": "mean"}.get(
+            value, "silu"
+        )
+    return 3 if value is None else {} if isinstance(value, dict) else value * 2
+
+
+def sizes_or_refusal(config):
+    try:
+        return of_config(config)
+    except UserError as error:
+        return str(error)
+
+
+def outputs(config, state=None):
+    """Weights, logits and generated ids of a random model, or the outputs of one with weights."""
+    torch.manual_seed(0)
+    ids = torch.randint(3, 90, (2, 24))
+    is_t5 = "t5" in config["model_type"]
+    kind = transformers.AutoModelForSeq2SeqLM if is_t5 else transformers.AutoModelForMaskedLM
+    model = kind.from_config(transformers.AutoConfig.for_model(**config)).eval()
+    if state is not None:
+        model.load_state_dict(state)
+    with torch.inference_mode():
+        given = {"input_ids": ids} | ({"decoder_input_ids": ids[:, :6]} if is_t5 else {})
+        logits = model(**given).logits.numpy()
+        flags = {"max_new_tokens": 4, "return_dict_in_generate": True}
+        made = model.generate(ids, **flags).sequences.numpy() if is_t5 else 0
+    return model.state_dict(), logits, made
+
+
+@pytest.mark.parametrize("family", CLASSES)
+def test_every_setting_of_a_class_is_kept_or_refused_by_name_or_changes_nothing(family):
+    """A setting that a later transformers adds, and that changes a number, fails here."""
+    sizes = CLASSES[family]
+    base = sizes.config()
+    settings = transformers.AutoConfig.for_model(**base).to_dict()
+    assert not sizes_module.unknown(settings, sizes)
+    before, unused = of_config(base), {}
+    for name in {*settings, *base, *sizes.aliases} - ELSEWHERE:
+        value = another(settings.get(name, base.get(name)))
+        found = sizes_or_refusal(base | {name: value})
+        if isinstance(found, str):
+            assert name in found or sizes.aliases.get(name, name) in found
+        elif found == before:
+            unused[name] = value
+    state, *wanted = outputs(base)
+    _, *computed = outputs(base | unused, state)
+    for a, b in zip(computed, wanted, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5, err_msg=str(unused))
+
+
+def test_a_setting_that_nothing_knows_is_named():
+    sizes = NETWORKS["t5_1_1"]
+    assert sizes_module.unknown(sizes.config() | {"quantized": 4, "absent": None}, sizes) == {
+        "quantized"
+    }
+
+
+def test_a_roberta_counts_its_positions_from_the_id_of_its_padding():
+    config = {"model_type": "roberta", "vocab_size": 9, "max_position_embeddings": 70}
+    found = of_config(config | {"pad_token_id": 5})
+    assert (found.position_offset, found.max_length) == (6, 64)
+    assert found.config().items() >= (config | {"pad_token_id": 5}).items()

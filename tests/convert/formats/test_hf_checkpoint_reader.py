@@ -8,7 +8,6 @@ import safetensors.torch
 import torch
 
 from convert.formats.hf_checkpoint_reader import HfCheckpoint
-from convert.from_hf import network_of
 from fakes.convert_fakes import FAMILIES
 from fakes.published import publish
 
@@ -30,17 +29,6 @@ def test_shards_are_read_through_their_index(tmp_path, file_name):
     (folder / f"1_{file_name}").unlink()
     with pytest.raises(ValueError, match=f"lacks 1_{file_name}"):
         HfCheckpoint.open(folder)
-
-
-def test_config_and_weights_say_whether_there_is_a_separate_head(tmp_path):
-    model = HfCheckpoint.open(publish(tmp_path / "hf", FAMILIES["t5_1_1"]))
-    assert not network_of(model)[0].tied
-    model.config["tie_word_embeddings"] = True
-    model.config.pop("scale_decoder_outputs", None)
-    with pytest.raises(ValueError, match="scales the inputs of a separate head"):
-        network_of(model)
-    model.config["scale_decoder_outputs"] = False  # as transformers 5 saves T5 1.1
-    assert not network_of(model)[0].tied
 
 
 @pytest.mark.parametrize(
