@@ -111,8 +111,7 @@ def weights_file(folder: Path) -> str | None:
 
 def _weights(folder: Path) -> dict[str, LazyArray]:
     if not (name := weights_file(folder)):
-        *others, last = _READERS
-        raise UserError(f"{folder} has neither {', '.join(others)} nor {last}.")
+        raise UserError(f"{folder} has neither {' nor '.join(_READERS)}.")
     read = _READERS[name.removesuffix(".index.json")]
     return read(folder / name) if name in _READERS else _shards(folder, name, read)
 

@@ -61,7 +61,9 @@ def torch_logits(model: Any, sizes: Sizes, batch: dict[str, np.ndarray]) -> np.n
     ids, *others = (torch.from_numpy(values).long() for values in batch.values())
     with torch.inference_mode():
         if isinstance(sizes, T5Sizes):
-            out = model(input_ids=ids, attention_mask=(ids > 0).long(), decoder_input_ids=others[0])
+            # Published models with a decoder deeper than the encoder fail with a cache.
+            given = {"decoder_input_ids": others[0], "use_cache": False}
+            out = model(input_ids=ids, attention_mask=(ids > 0).long(), **given)
         else:
             out = model(input_ids=ids, attention_mask=others[0])
     logits = out.prediction_logits if "prediction_logits" in out else out.logits

@@ -1,7 +1,10 @@
 """Published models to T5X and back, bit by bit."""
 
+import contextlib
 import dataclasses
+import itertools
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -9,12 +12,14 @@ import safetensors.torch
 import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, ByT5Tokenizer, GenerationConfig
 
+from common.errors import UserError
 from common.gin_reader import Bindings
 from convert import __main__ as converter
 from convert import atomic_output, from_hf, weight_map
 from convert.formats import tokenizer_files
 from convert.formats.hf_checkpoint_reader import HfCheckpoint
 from convert.proof import torch_logits
+from convert.sizes import NO_EFFECT, T5_IDS
 from fakes.convert_fakes import FAMILIES, NETWORKS, refusal
 from fakes.paths import GOLDEN, ROOT
 from fakes.published import ENCODERS, publish, published, published_encoder
@@ -186,7 +191,7 @@ def test_bad_folders_are_one_sentence(tmp_path, capsys):
     (folder / "model.safetensors").write_bytes(data[:-10])
     assert "model.safetensors is not" in wrong(folder)
     (folder / "model.safetensors").unlink()
-    assert "neither model.safetensors" in wrong(folder)
+    assert "neither model.safetensors nor" in wrong(folder)
     assert not (tmp_path / "run").exists()
 
 
@@ -196,3 +201,151 @@ def test_logits_that_differ_leave_nothing(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(torch_logits, "torch_logits", lambda *given: right(*given)[:, ::-1])
     assert "logits differ" in refusal(capsys, "from_hf", tmp_path / "hf", tmp_path / "run")
     assert [path.name for path in tmp_path.iterdir()] == ["hf"]
+
+
+def changed(folder, name="config.json", drop=(), **settings):
+    """Write settings into a JSON file of a folder, or take some out."""
+    path = folder / name
+    found = json.loads(path.read_text()) if path.exists() else {}
+    kept = {key: value for key, value in found.items() if key not in drop}
+    path.write_text(json.dumps(kept | settings))
+
+
+def test_a_published_umt5_comes_back_so_that_transformers_computes_its_logits(tmp_path):
+    """transformers 5 scales what its head reads, though the config says that it does not."""
+    folder = publish(tmp_path / "hf", FAMILIES["umt5"])
+    changed(folder, drop=["scale_decoder_outputs"])
+    ids = torch.arange(2, 12)[None]
+    wanted = torch_logits.load_torch(folder)(input_ids=ids, decoder_input_ids=ids).logits
+    done = there_and_back(tmp_path, "--vocabulary", "none")
+    found = AutoModelForSeq2SeqLM.from_pretrained(done)(input_ids=ids, decoder_input_ids=ids).logits
+    torch.testing.assert_close(found, wanted)
+    name = "decoder.final_layer_norm.weight"
+    torch.testing.assert_close(weights(done)[name], weights(folder)[name] * 16**0.5)
+
+
+def test_a_head_whose_inputs_are_scaled_is_read_as_transformers_reads_it(tmp_path):
+    folder = publish(tmp_path / "hf", FAMILIES["t5_1_1"])
+    changed(folder, tie_word_embeddings=True)
+    done = there_and_back(tmp_path, "--vocabulary", "none")
+    assert json.loads((done / "config.json").read_text())["tie_word_embeddings"] is False
+
+
+def test_a_model_without_a_head_of_its_own_gets_none(tmp_path):
+    folder = publish(tmp_path / "hf", FAMILIES["t5_1_1"])
+    state = safetensors.torch.load_file(folder / "model.safetensors")
+    del state["lm_head.weight"]
+    safetensors.torch.save_file(state, folder / "model.safetensors", {"format": "pt"})
+    done = there_and_back(tmp_path, "--vocabulary", "none")
+    assert safetensors.torch.load_file(done / "model.safetensors").keys() == state.keys()
+
+
+def test_a_decoder_deeper_than_its_encoder_generates_without_a_cache(tmp_path):
+    folder = publish(tmp_path / "hf", NETWORKS["deeper decoder"])
+    changed(folder, use_cache=True)
+    done = there_and_back(tmp_path, "--vocabulary", "none")
+    assert GenerationConfig.from_pretrained(done).use_cache is False
+    made = AutoModelForSeq2SeqLM.from_pretrained(done).generate(torch.arange(2, 9)[None])
+    assert made.shape[0] == 1
+
+
+def test_how_a_model_generates_is_kept(tmp_path):
+    """In generation_config.json or, as older models have it, in config.json."""
+    settings = {"num_beams": 4, "length_penalty": 0.5, "no_repeat_ngram_size": 3, "max_length": 20}
+    others = dict.fromkeys(GenerationConfig().to_dict(), 7) | settings
+    folder = publish(tmp_path / "hf", FAMILIES["t5_1_1"])
+    (folder / "generation_config.json").unlink()
+    changed(folder, **settings)
+    done = there_and_back(tmp_path, "--vocabulary", "none", "--no_verify")
+    found = json.loads((done / "generation_config.json").read_text())
+    assert found == settings | T5_IDS | {"use_cache": True}
+    changed(folder, "generation_config.json", **others | T5_IDS)
+    from_hf.write_checkpoint(folder, tmp_path / "other", verify_logits=False)
+    found = json.loads((tmp_path / "other" / "generation_config.json").read_text())
+    assert found.keys() | NO_EFFECT | {*T5_IDS} >= others.keys()
+    assert found.items() >= settings.items()
+
+
+@pytest.mark.parametrize("name", ["config.json", "generation_config.json"])
+@pytest.mark.parametrize("setting", T5_IDS)
+def test_other_special_ids_are_refused_by_name(tmp_path, name, setting):
+    folder = publish(tmp_path / "hf", FAMILIES["t5_1_1"])
+    changed(folder, name, **{setting: 5})
+    with pytest.raises(UserError, match=f"{setting} 5"):
+        from_hf.write_checkpoint(folder, tmp_path / "run", verify_logits=False)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_roberta_that_pads_with_another_id_is_continued(tmp_path):
+    folder = published(tmp_path / "hf", "roberta")
+    changed(folder, pad_token_id=5)
+    done = there_and_back(tmp_path, "--vocabulary", "none")
+    assert json.loads((done / "config.json").read_text())["pad_token_id"] == 5
+
+
+def test_what_the_run_will_not_have_is_named(tmp_path, capsys):
+    folder = publish(tmp_path / "hf", dataclasses.replace(FAMILIES["t5_1_1"], vocab_size=2176))
+    changed(folder, quantized=4, num_beams=2)
+    from_hf.write_checkpoint(folder, tmp_path / "none", verify_logits=False)
+    said = capsys.readouterr().out
+    assert "no spiece.model" in said
+    assert "not kept: quantized." in said
+    tokenizer_files.write_tokenizer(str(MINI), str(folder))
+    from_hf.write_checkpoint(folder, tmp_path / "same", verify_logits=False)
+    assert "adds tokens" not in capsys.readouterr().out
+    changed(folder, "added_tokens.json", **{"{": 2048, "\n": 2049, "<extra_id_0>": 2047})
+    from_hf.write_checkpoint(folder, tmp_path / "run", verify_logits=False)
+    assert r"'{', '\n'." in capsys.readouterr().out
+
+
+ODD = {
+    "nested": b"[" * 100_000,
+    "null": b"null",
+    "a list": b"[]",
+    "a string": b'""',
+    "a number": b"5",
+    "nothing": b"",
+    "binary": bytes(range(256)) * 9,
+    "a length without end": b"\xff" * 8 + b"{}",
+    "other types": b'{"model_type": [], "weight_map": {"a": 5}, "added_tokens": 5, "content": 5, '
+    b'"added_tokens_decoder": [[]], "extra_ids": "x", "pad_token_id": {}, "tokenizer_class": 5}',
+}
+FILES = ("config.json", "generation_config.json", "tokenizer_config.json", "tokenizer.json")
+FILES += ("added_tokens.json", "spiece.model", "model.safetensors", "pytorch_model.bin")
+FILES += ("flax_model.msgpack", "model.safetensors.index.json", "flax_model.msgpack.index.json")
+
+
+@pytest.fixture(scope="module")
+def complete(tmp_path_factory):
+    """A folder with a vocabulary."""
+    sizes = dataclasses.replace(FAMILIES["t5_1_1"], vocab_size=2048)
+    folder = publish(tmp_path_factory.mktemp("complete") / "hf", sizes)
+    tokenizer_files.write_tokenizer(str(MINI), str(folder))
+    return folder
+
+
+@pytest.mark.parametrize("odd", ODD)
+@pytest.mark.parametrize("name", FILES)
+def test_any_content_of_a_file_is_read_or_refused_in_a_sentence(tmp_path, complete, name, odd):
+    folder = tmp_path / "hf"
+    shutil.copytree(complete, folder)
+    if "model." in name and name != "spiece.model":
+        (folder / "model.safetensors").unlink()
+    (folder / name).write_bytes(ODD[odd])
+    try:
+        from_hf.write_checkpoint(folder, tmp_path / "run", verify_logits=False)
+    except UserError as error:
+        said = str(error)
+    else:
+        said = ""
+    assert "\n" not in said
+    assert len(said) < 500
+
+
+def test_settings_of_other_types_are_refused(complete, tmp_path):
+    """Each setting of a config.json may hold anything."""
+    model = HfCheckpoint.open(complete)
+    for name, value in itertools.product(model.config, [None, [], {}, "x", -1, 1e999, True]):
+        odd = dataclasses.replace(model, config=model.config | {name: value})
+        with contextlib.suppress(UserError):
+            from_hf.network_of(odd)

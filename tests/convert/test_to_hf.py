@@ -14,7 +14,7 @@ from sentencepiece import sentencepiece_model_pb2
 from transformers import AutoModelForSeq2SeqLM
 
 from convert import __main__ as converter
-from convert import atomic_output, from_hf, t5x_params, to_hf
+from convert import atomic_output, card, from_hf, t5x_params, to_hf
 from convert.formats import t5x_checkpoint_writer
 from convert.run import model_dir
 from convert.to_hf import ConversionOptions
@@ -255,7 +255,11 @@ def test_a_scanned_umt5_checkpoint_is_recognized(tmp_path, monkeypatch):
         values["encoder/layers_2/relpos_bias/rel_embedding"].T,
     )
     assert json.loads((folder / "config.json").read_text())["model_type"] == "umt5"
-    assert "tie_word_embeddings = False" in (folder / "README.md").read_text()
+    again = dataclasses.replace(options, metadata=card.CardMetadata(language=("ro",)))
+    assert [*to_hf.convert(run, again)] == [folder]
+    text = (folder / "README.md").read_text()
+    assert "- ro" in text
+    assert "one bias table in each layer" in text  # of the checkpoint, where the gin says stack
 
 
 FAULTS = {

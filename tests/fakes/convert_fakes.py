@@ -36,6 +36,9 @@ NETWORKS = FAMILIES | {
     "byt5": T5Sizes(384, **_NARROW, **GATED, num_encoder_layers=3),
     "gelu": T5Sizes(96, **_NARROW, mlp_activations=("gelu",)),
     "tied 1.1": T5Sizes(96, **_NARROW, **GATED, logits_via_embedding=True),
+    "deeper decoder": T5Sizes(
+        96, **_NARROW | {"num_decoder_layers": 3}, **GATED, num_encoder_layers=1
+    ),
     "tied umt5": T5Sizes(96, **_NARROW, **GATED, logits_via_embedding=True, own_relative_bias=True),
 }
 

@@ -2,14 +2,17 @@
 
 import json
 
+import ml_dtypes
 import numpy as np
 import pytest
 import safetensors.torch
 import torch
+from flax import serialization, traverse_util
 
+from convert import from_hf, to_hf
 from convert.formats.hf_checkpoint_reader import HfCheckpoint
-from fakes.convert_fakes import FAMILIES
-from fakes.published import publish
+from fakes.convert_fakes import FAMILIES, arrays, tree
+from fakes.published import publish, published
 
 
 @pytest.mark.parametrize("file_name", ["model.safetensors", "pytorch_model.bin"])
@@ -59,3 +62,61 @@ def test_a_tensor_is_read_from_the_file_on_request(tmp_path):
     content = path.read_bytes()
     path.write_bytes(content.replace(before.tobytes(), (before + 1).tobytes()))
     np.testing.assert_array_equal(table.read(), before + 1)
+
+
+def to_flax(state):
+    """Tensors of PyTorch under the paths and with the axes of transformers 4's Flax models."""
+    found = {}
+    for name, value in state.items():
+        *modules, leaf = name.split(".")
+        kind = "kernel"
+        if modules[-1].endswith(
+            ("embeddings", "embed_tokens", "shared", "relative_attention_bias")
+        ):
+            kind = "embedding"
+        elif value.ndim == 1:
+            kind = "weight" if modules[-1].endswith("layer_norm") and "block" in name else "scale"
+            kind = "weight" if modules[-1] == "final_layer_norm" else kind
+        leaf = kind if leaf == "weight" else leaf
+        found["/".join([*modules, leaf])] = value.T if leaf == "kernel" else value
+    return found
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [("t5_1_0", torch.float32), ("t5_1_1", torch.bfloat16), ("pretraining", torch.float32)],
+)
+def test_flax_weights_are_read(tmp_path, name, dtype, shards):
+    folder = published(tmp_path / "hf", name)
+    state = HfCheckpoint.open(folder).arrays
+    (folder / "model.safetensors").unlink()
+    kind = ml_dtypes.bfloat16 if dtype == torch.bfloat16 else np.float32
+    values = {key: array.read().astype(kind) for key, array in state.items()}
+    flat, owner = to_flax(values), {}
+    for i in range(shards):
+        file = "flax_model.msgpack" if shards == 1 else f"flax_model-0000{i}.msgpack"
+        part = dict([*flat.items()][i::shards])
+        owner |= dict.fromkeys(part, file)
+        part = traverse_util.unflatten_dict(part, sep="/")
+        (folder / file).write_bytes(serialization.msgpack_serialize(part))
+    if shards > 1:
+        index = json.dumps({"weight_map": owner})
+        (folder / "flax_model.msgpack.index.json").write_text(index)
+    found = HfCheckpoint.open(folder)
+    assert found.arrays.keys() == values.keys()
+    assert all(np.array_equal(array.read(), values[key]) for key, array in found.arrays.items())
+    from_hf.write_checkpoint(folder, tmp_path / "run")  # compares logits
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_our_own_flax_weights_are_read(tmp_path, dtype):
+    sizes = FAMILIES["t5_1_1"]
+    options = to_hf.ConversionOptions(sizes=sizes, out=tmp_path, dtype=dtype)
+    to_hf.write_weights(tmp_path, tree(arrays(sizes)), sizes, options)
+    (tmp_path / "config.json").write_text("{}")
+    of_torch = HfCheckpoint.open(tmp_path).arrays
+    (tmp_path / "model.safetensors").unlink()
+    of_flax = HfCheckpoint.open(tmp_path).arrays
+    assert of_flax.keys() == of_torch.keys()
+    assert all(np.array_equal(of_flax[name].read(), of_torch[name].read()) for name in of_torch)
