@@ -491,7 +491,8 @@ def of_config(config: Mapping[str, Any]) -> Sizes:
     for constant, value in kind.constants.items():
         _check_constant(config, constant, value, family)
     named = {kind.aliases[name]: config[name] for name in kind.aliases if name in config}
-    config, fields = {**config, **named}, {}
+    config = {**config, **named}
+    fields: dict[str, Any] = {}
     for field in dataclasses.fields(kind):
         if key := field.metadata.get("key"):
             is_size = field.type is int
