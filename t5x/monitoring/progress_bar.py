@@ -40,7 +40,11 @@ class Progress:
         self.interval, self._clock, self._printed = interval, clock, clock()
         self.throughput, self._last_saved = Throughput(clock=clock), ""
         self.console = console or rich.console.Console(
-            file=sys.stderr, quiet=jax.process_index() != 0, highlight=False
+            file=sys.stderr,
+            quiet=jax.process_index() != 0,
+            highlight=False,
+            # FORCE_COLOR, which Jupyter sets, makes no terminal of a file.
+            force_terminal=sys.stderr.isatty(),
         )
         self._bar = _Bar(
             rich.progress.TextColumn("step {task.completed:,}/{task.total:,}"),

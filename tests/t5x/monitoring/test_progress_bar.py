@@ -124,3 +124,9 @@ def test_a_note_is_in_the_log_too_with_its_brackets(caplog):
 )
 def test_durations(seconds, text):
     assert duration(seconds) == text
+
+
+def test_forced_colours_make_no_terminal_of_a_file(monkeypatch):
+    """Jupyter sets FORCE_COLOR, and would show hundreds of frames of a bar."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert not Progress(10, 0).console.is_terminal
