@@ -6,10 +6,13 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import huggingface_hub
 from etils import epath
 
+from common import markdown
+from common.markdown import fenced, plain
 from common.tables import spread
 from convert.proof.torch_logits import EXAMPLE_GENERATION
 from convert.run import loss_curve
@@ -99,9 +102,9 @@ class CardContent:
             model_name=self.name,
             eval_results=self._results() or None,
         )
-        facts = [f"| {key} | {value} |" for key, value in self._facts().items()]
-        lines = [f"# {self.name}\n", "Trained on the T5X gin interface.\n", "| | |\n|---|---|"]
-        lines += [*facts, "", self._proof(), "", *self._corpora(), "## Use", ""]
+        facts = markdown.table(["", ""], self._facts().items(), left=2)
+        lines = [f"# {plain(self.name)}\n", "Trained on the T5X gin interface.\n", facts]
+        lines += ["", self._proof(), "", *self._corpora(), "## Use", ""]
         lines += self._generation() if self._is_t5 else self._filling()
         lines += [*self._evaluation(), *self._losses()]
         if self.gin:
@@ -144,7 +147,7 @@ class CardContent:
         heads, width = sizes.num_heads, sizes.axis("A") // sizes.num_heads
         steps = ", ".join(f"{step:,}" for step in record["steps"])
         one = len(record["steps"]) == 1
-        tokenizer = "`AutoTokenizer` (ids are the trainer's)"
+        tokenizer = "AutoTokenizer (ids are the trainer's)"
         return {
             "Parameters": f"{record['parameters']:,}",
             "Network": f"{record['family']}, {sizes.summary()}",
@@ -175,8 +178,10 @@ class CardContent:
 
     def _corpora(self) -> list[str]:
         found = self.record["metadata"].get("dataset_licenses", {})
-        address = "https://huggingface.co/datasets/"
-        lines = [f"- [{name}]({address}{name}): {license}" for name, license in found.items()]
+        lines = [
+            f"- [{plain(name)}](https://huggingface.co/datasets/{quote(name)}): {plain(license)}"
+            for name, license in found.items()
+        ]
         return ["Trained on:", "", *lines, ""] if lines else []
 
     def _generation(self) -> list[str]:
@@ -198,7 +203,7 @@ class CardContent:
             '    print(text.replace("<pad>", "").strip())',
         ]
         outputs = [output for _, output in examples]
-        return [*_python(*code), "These weights print:", "", "```", *outputs, "```", ""]
+        return [*_python(*code), "These weights print:", "", fenced("\n".join(outputs)), ""]
 
     def _filling(self) -> list[str]:
         """Return how an encoder fills in masks and, if it was tried, what it filled in."""
@@ -208,26 +213,27 @@ class CardContent:
             return _python("from transformers import AutoModelForMaskedLM", "", load)
         examples = self.record.get("examples") or []
         code = ["from transformers import pipeline", "", f"fill = pipeline('fill-mask', {name!r})"]
-        shown = [f"- {text} → {output}" for text, output in examples]
+        shown = [f"- {plain(text)} → {plain(output)}" for text, output in examples]
         return [*_python(*code, *(f"fill({text!r})" for text, _ in examples)), *shown, ""]
 
     def _evaluation(self) -> list[str]:
         lines = []
         for task, (step, metrics) in self.evaluations.items():
-            lines += [f"### {task}, step {step:,}", "", "| metric | value |", "|---|---:|"]
-            lines += [f"| {name} | {value:.4g} |" for name, value in metrics.items()]
-            lines.append("")
+            rows = [(name, f"{value:.4g}") for name, value in metrics.items()]
+            lines += [f"### {plain(task)}, step {step:,}", ""]
+            lines += [markdown.table(["metric", "value"], rows), ""]
         return ["## Evaluation", "", *lines] if lines else []
 
     def _losses(self) -> list[str]:
         lines = []
         for name, points in self.curves.items():
             if points:
-                lines += [f"### {name}", "", "| step | loss |", "|---:|---:|"]
-                lines += [f"| {step:,} | {loss:.4f} |" for step, loss in spread(points, _MOST_ROWS)]
-                lines.append("")
+                shown = spread(points, _MOST_ROWS)
+                rows = [(f"{step:,}", f"{loss:.4f}") for step, loss in shown]
+                lines += [f"### {plain(name)}", ""]
+                lines += [markdown.table(["step", "loss"], rows, left=0), ""]
         return ["## Loss", "", f"![Loss]({_PICTURE})", "", *lines] if lines else []
 
 
 def _python(*code: str) -> list[str]:
-    return ["```python", *code, "```", ""]
+    return [fenced("\n".join(code), "python"), ""]

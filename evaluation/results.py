@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from common import markdown
 from common.arguments import version
 from common.atomic_file import replace_file
 from common.small_files import parse_json, parsing, read_text
@@ -57,7 +58,7 @@ def table(models: Iterable[Mapping[str, Any]]) -> str:
     models = list(models)
     columns = [c for c in _COLUMNS if any(c[0] in model["measures"] for model in models)]
     header = ["model", "parameters", "bytes a token", *(c[1] for c in columns)]
-    lines = [header, ["---", *["---:"] * (len(header) - 1)]]
+    lines = []
     for model in models:
         step = "" if model["step"] is None else f", step {model['step']:,}"
         masks = ", by masks" if model["objective"] == "masked_lm" else ""
@@ -66,7 +67,7 @@ def table(models: Iterable[Mapping[str, Any]]) -> str:
         for name, _, form in columns:
             row.append(_cell(model["measures"].get(name), form))
         lines.append(row)
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return markdown.table(header, lines)
 
 
 def _cell(measure: list[float] | None, form: str) -> str:

@@ -2,6 +2,7 @@ import math
 
 import pytest
 import yaml
+from markdown_it import MarkdownIt
 
 from convert import card, hub
 from fakes.convert_fakes import ENCODERS, FAMILIES
@@ -89,3 +90,30 @@ def test_the_code_loads_the_repository_or_the_folder_by_a_task_of_transformers(n
         found = metadata(text)
         assert found["pipeline_tag"] in PIPELINE_REGISTRY.get_supported_tasks()
         assert found["model-index"][0]["results"][0]["task"] == {"type": found["pipeline_tag"]}
+
+
+TEXT = ("text", "text_special")
+STRANGE = "a\n# b <script>c</script> [d](javascript:e) | f\n```\n## g"
+
+
+@pytest.mark.parametrize("sizes", [FAMILIES["t5_1_1"], ENCODERS["bert"]], ids=["t5", "encoder"])
+def test_nothing_of_strangers_is_markup(sizes):
+    """Names, metrics, licences, gin and examples are shown as they are, whoever wrote them."""
+
+    def kinds(text):
+        about = {"repository": text, "dataset_licenses": {text: text}}
+        card = page(
+            gin=text,
+            curves={text: [(1, 2.0)]},
+            evaluations={text: (1, {text: 0.5})},
+            sizes=sizes,
+            family=text,
+            dtype=text,
+            examples=[(text, text)],
+            metadata={"language": (), "license": text, "datasets": (text,)} | about,
+        )
+        found = MarkdownIt("commonmark").enable("table").parse(card.partition("\n---\n")[2])
+        inline = [child for token in found for child in token.children or []]
+        return [token.type for token in [*found, *inline] if token.type not in TEXT]
+
+    assert kinds(STRANGE) == kinds("name")

@@ -1,0 +1,36 @@
+"""Text of anybody in Markdown that others read: nothing in it is markup.
+
+plain("a <b> [c](javascript:d)")              # "a \\<b\\> \\[c\\](javascript\\:d)"
+fenced("x = '```'", "python")                 # a fence that is longer than those in the text
+table(["task", "loss"], [["ro", "2.1"]])      # numbers are columns behind the first
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+
+# What is markup anywhere (GitHub's and the hub's, with formulas), at an end of a word, in an
+# address without a scheme, and at the start of a line.
+_MARKUP = re.compile(
+    r"[\\`*\[\]<>|&#~:$]|(?<![^\W_])_|_(?![^\W_])|(?<=www)\.|^[-+=]|(?<=\d)[.)](?= |$)"
+)
+_JOINERS = "\u200c\u200d"  # of Persian and of Indic scripts; other invisible characters mislead
+
+
+def plain(text: str) -> str:
+    """Return a text as one line of Markdown that shows it as it is."""
+    visible = "".join(c if c.isprintable() or c in _JOINERS else " " for c in text)
+    return _MARKUP.sub(r"\\\g<0>", " ".join(visible.split()))
+
+
+def fenced(text: str, language: str = "") -> str:
+    """Return lines of code in a fence that none of them ends."""
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}{language}\n{text}\n{fence}"
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> str:
+    """Return a table whose columns behind the first `left` are numbers."""
+    lines = [[plain(cell) for cell in row] for row in (header, *rows)]
+    lines.insert(1, [*["---"] * left, *["---:"] * (len(header) - left)])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
