@@ -26,7 +26,7 @@ from typing import Any
 from common import arguments
 from common.errors import UserError, guarded
 from evaluation import hidden_text, measures, minimal_pairs, models, results
-from t5x.monitoring import compile_stats
+from t5x.monitoring import program_cache
 from tasks.languages import table
 from tasks.text.normalize import normalize
 from vocabulary.corpus import read_documents
@@ -169,5 +169,5 @@ def _result(model, objective, passages, taken) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    compile_stats.keep_programs(os.environ)
+    program_cache.keep_programs(os.environ)
     main()

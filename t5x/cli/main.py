@@ -25,7 +25,7 @@ from common.arguments import version, with_underscores
 from common.errors import UserError
 from t5x import gin_utils
 from t5x.checkpointing.async_save import AsyncSave
-from t5x.monitoring import compile_stats
+from t5x.monitoring import compile_stats, program_cache
 from t5x.multihost import roll_call
 from t5x.multihost.preemption import Interruption
 from t5x.multihost.worker import find_worker
@@ -79,7 +79,7 @@ def _run(main: Callable[..., Any], values: flags.FlagValues) -> None:
     if values.dry_run:
         _dry_run(configured, values.print_config)
         return
-    compile_stats.keep_programs(os.environ)
+    program_cache.keep_programs(os.environ)
     stats = compile_stats.CompileStats()
     configured(**({"take_over": True} if values.take_over else {}))
     if values.report:

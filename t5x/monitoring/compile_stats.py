@@ -1,33 +1,17 @@
-"""Count what XLA compiles, measure the memory used, and keep compiled programs for the next start.
+"""Count what XLA compiles, and measure the memory used.
 
 XLA: 12 programs compiled, 3 found in the cache, in 21.4 s; the longest took 14.2, 3.1, 1.0 s.
 TPU v4 0: 3.10 GiB of 30.8 GiB at most, 1.20 GiB held.
 This process: 2.31 GiB of the host at most.
 """
 
-import os
 import resource
-from collections.abc import Mapping
 
 import jax
 
 GIB = 2**30
-_COMPILED = "/jax/core/compile/backend_compile_duration"
+COMPILED = "/jax/core/compile/backend_compile_duration"
 _FOUND = "/jax/compilation_cache/cache_hits"
-
-
-def keep_programs(environment: Mapping[str, str]) -> None:
-    """Keep compiled programs in a folder of this user, unless JAX has a cache already.
-
-    A cached program is code that runs unchecked, so it is never read from a run's folder.
-    JAX_COMPILATION_CACHE_DIR sets another cache, JAX_ENABLE_COMPILATION_CACHE=false disables it.
-    """
-    if getattr(jax.config, "jax_compilation_cache_dir") is None:  # noqa: B009 (unknown to mypy)
-        caches = environment.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-        jax.config.update("jax_compilation_cache_dir", os.path.join(caches, "t5x", "programs"))
-    if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in environment:
-        # JAX keeps programs that took a second. A start also compiles dozens of smaller ones.
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
 
 
 class CompileStats:
@@ -40,7 +24,7 @@ class CompileStats:
         jax.monitoring.register_event_listener(self._add_found)
 
     def _add_seconds(self, event: str, duration_secs: float, **_) -> None:
-        if event == _COMPILED:
+        if event == COMPILED:
             self.seconds.append(duration_secs)
 
     def _add_found(self, event: str, **_) -> None:

@@ -1,0 +1,61 @@
+"""Keep compiled programs in a folder of this user, each with a checksum, for the next start.
+
+A cached program is machine code that runs unchecked, and JAX would run a damaged one. So none is
+read from a run's folder, and one that has changed is deleted, for JAX to compile it anew.
+"""
+
+import contextlib
+import os
+import pathlib
+import zlib
+from collections.abc import Mapping
+
+import jax
+from absl import logging
+
+from t5x.monitoring.compile_stats import COMPILED
+
+_PROGRAM, _CHECKSUM = "-cache", ".crc32"  # how JAX ends a program's name, and what is added to it
+
+
+def keep_programs(environment: Mapping[str, str]) -> None:
+    """Keep programs in a folder of this user, unless JAX has a cache already; delete damaged ones.
+
+    JAX_COMPILATION_CACHE_DIR sets another cache, JAX_ENABLE_COMPILATION_CACHE=false disables it.
+    In a bucket, which has checksums of its own, nothing is verified.
+    """
+    if getattr(jax.config, "jax_compilation_cache_dir") is None:  # noqa: B009 (unknown to mypy)
+        caches = environment.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+        jax.config.update("jax_compilation_cache_dir", os.path.join(caches, "t5x", "programs"))
+    if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in environment:
+        # JAX keeps programs that took a second. A start also compiles dozens of smaller ones.
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
+    folder = getattr(jax.config, "jax_compilation_cache_dir")  # noqa: B009
+    if folder and "://" not in folder:
+        programs = pathlib.Path(folder)
+        _delete_damaged(programs)
+        jax.monitoring.register_event_duration_secs_listener(
+            lambda event, duration_secs, **_: event == COMPILED and _note_new(programs)
+        )
+
+
+def _checksum(path: pathlib.Path) -> str:
+    return f"{zlib.crc32(path.read_bytes()):08x}"
+
+
+def _delete_damaged(folder: pathlib.Path) -> None:
+    for noted in folder.glob(f"*{_PROGRAM}{_CHECKSUM}"):
+        program = noted.with_suffix("")
+        with contextlib.suppress(OSError):  # deleted by another run meanwhile
+            if noted.read_bytes() != _checksum(program).encode():
+                logging.warning("%s is damaged: its program is compiled anew.", program)
+                program.unlink()
+                noted.unlink()
+
+
+def _note_new(folder: pathlib.Path) -> None:
+    with contextlib.suppress(OSError):  # a full disk
+        names = set(os.listdir(folder))
+        for name in names:
+            if name.endswith(_PROGRAM) and f"{name}{_CHECKSUM}" not in names:
+                (folder / f"{name}{_CHECKSUM}").write_text(_checksum(folder / name))
