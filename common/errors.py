@@ -17,7 +17,9 @@ def main(argv: list[str]) -> int: ...
 import contextlib
 import difflib
 import functools
+import os
 import re
+import select
 import sys
 import tempfile
 import traceback
@@ -69,7 +71,13 @@ def guarded(main: Callable[P, R], stopped: str = STOPPED) -> Callable[P, R]:
     @functools.wraps(main)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
-            return main(*args, **kwargs)
+            try:
+                result = main(*args, **kwargs)
+            except SystemExit:  # of --help, say, whose reader may have left
+                sys.stdout.flush()
+                raise
+            sys.stdout.flush()
+            return result
         except (Exception, KeyboardInterrupt) as error:
             status = report(error, stopped)
         sys.exit(status)  # outside of the handler: nothing of the error is kept
@@ -89,6 +97,8 @@ def report(error: BaseException, stopped: str = STOPPED) -> int:
     An error that is neither the user's nor the environment's is a bug: its traceback goes to a log,
     whose path is printed.
     """
+    if _has_no_reader() and isinstance(error, BrokenPipeError):
+        return 1
     if isinstance(error, KeyboardInterrupt):
         say(stopped)
         return INTERRUPTED
@@ -104,6 +114,17 @@ def report(error: BaseException, stopped: str = STOPPED) -> int:
         sentence = f"{type(error).__name__}: {_shortened(first)}. The traceback is in {log}."
     say(f"Error: {_shortened(public(sentence))}")
     return status
+
+
+def _has_no_reader() -> bool:
+    """Return whether nobody reads stdout any more; then nothing is written there at exit."""
+    with contextlib.suppress(OSError, ValueError):
+        poll = select.poll()
+        poll.register(sys.stdout.fileno(), 0)
+        if any(event & select.POLLERR for _, event in poll.poll(0)):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return True
+    return False
 
 
 def _shortened(sentence: str) -> str:

@@ -1,8 +1,11 @@
 """Every error of a command is one sentence and a status; a bug's traceback goes to a log."""
 
 import importlib.util
+import os
 import pathlib
 import re
+import subprocess
+import sys
 import tomllib
 
 import numpy as np
@@ -67,6 +70,28 @@ def test_what_is_no_bug_is_printed_as_one_sentence(error, status, said, through_
 
 def test_ctrl_c_is_one_sentence_and_the_status_of_a_shell(capsys):
     assert ended(raises(KeyboardInterrupt()), capsys) == (130, "Stopped by Ctrl-C.")
+
+
+@pytest.mark.parametrize("size", [10, 10**6])  # written at the end, and before
+@pytest.mark.parametrize("how", ["return", "sys.exit(0)", "print(undefined)"])
+def test_a_reader_that_leaves_ends_a_command_quietly(size, how):
+    code = f"""
+import sys
+from common import errors
+@errors.guarded
+def main():
+    print("x" * {size})
+    {how}
+main()
+"""
+    read, write = os.pipe()
+    os.close(read)
+    env = {**os.environ, "PYTHONUNBUFFERED": ""}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, cwd=ROOT, env=env)
+    os.close(write)
+    is_quiet = size > 10 or how != "print(undefined)"
+    assert (done.returncode, done.stderr == b"") == (1, is_quiet)
 
 
 def bugs():
