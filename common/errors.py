@@ -97,7 +97,7 @@ def report(error: BaseException, stopped: str = STOPPED) -> int:
     An error that is neither the user's nor the environment's is a bug: its traceback goes to a log,
     whose path is printed.
     """
-    if _has_no_reader() and isinstance(error, BrokenPipeError):
+    if drop_unread() and isinstance(error, BrokenPipeError):
         return 1
     if isinstance(error, KeyboardInterrupt):
         say(stopped)
@@ -116,15 +116,17 @@ def report(error: BaseException, stopped: str = STOPPED) -> int:
     return status
 
 
-def _has_no_reader() -> bool:
-    """Return whether nobody reads stdout any more; then nothing is written there at exit."""
-    with contextlib.suppress(OSError, ValueError):
-        poll = select.poll()
-        poll.register(sys.stdout.fileno(), 0)
-        if any(event & select.POLLERR for _, event in poll.poll(0)):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return True
-    return False
+def drop_unread() -> bool:
+    """Write nothing to stdout or stderr whose reader or terminal has gone; return if one has."""
+    dropped = False
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # it is no file, or closed
+            poll = select.poll()
+            poll.register(stream.fileno(), 0)
+            if any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0)):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+                dropped = True
+    return dropped
 
 
 def _shortened(sentence: str) -> str:

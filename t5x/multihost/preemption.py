@@ -1,4 +1,4 @@
-"""Turn Ctrl-C and SIGTERM into a question between two steps, with one answer on all hosts.
+"""Turn Ctrl-C, SIGTERM and SIGHUP into a question between two steps, with one answer on all hosts.
 
   with Interruption() as interruption:
       for step in steps:
@@ -19,6 +19,8 @@ from typing import Any
 import jax
 from jax.experimental import multihost_utils
 
+from common import errors
+
 # In a pod any host may get the signal: a preemption's SIGTERM, or a Ctrl-C, which is turned into
 # one. JAX's coordination service then chooses a number, and every host answers yes to its question
 # of that number. So all stop at the same step, and no host waits for another in order to ask.
@@ -31,7 +33,10 @@ class Interrupted(Exception):
 
 
 class Interruption:
-    """Catches SIGINT and, on a single host, SIGTERM (in a pod JAX itself catches it)."""
+    """Catches SIGINT, SIGHUP unless it is ignored (by nohup), and, on a single host, SIGTERM.
+
+    In a pod JAX itself catches SIGTERM.
+    """
 
     ended_one = False  # whether one has ended a run of this process
 
@@ -44,6 +49,8 @@ class Interruption:
     def __enter__(self) -> "Interruption":
         if threading.current_thread() is threading.main_thread():
             caught = [signal.SIGINT]
+            if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+                caught.append(signal.SIGHUP)
             if jax.process_count() == 1:
                 caught.append(signal.SIGTERM)
             self._handlers = {number: signal.signal(number, self._note) for number in caught}
@@ -54,7 +61,11 @@ class Interruption:
             signal.signal(number, handler)
 
     def _note(self, number: int, _) -> None:
+        if number == signal.SIGHUP:
+            errors.drop_unread()  # or the next line for the terminal would fail, before the save
         if self.reason is not None:
+            if number == signal.SIGHUP:  # the shell and the kernel may both send it
+                return
             raise KeyboardInterrupt
         self.reason = signal.Signals(number).name
         if number == signal.SIGINT:

@@ -1,7 +1,9 @@
-"""Ctrl-C and SIGTERM become a question between two steps; a second one ends the process."""
+"""Ctrl-C, SIGTERM and SIGHUP become a question between two steps; a second one ends the process."""
 
 import os
+import pty
 import signal
+import sys
 import threading
 
 import jax
@@ -11,7 +13,7 @@ from jax.experimental import multihost_utils
 from t5x.multihost.preemption import Interruption
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_is_an_answer_and_raises_nothing(number):
     with Interruption() as interruption:
         assert not interruption.requested()
@@ -27,6 +29,23 @@ def test_a_second_one_ends_at_once():
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
         assert interruption.reason == "SIGTERM"
+
+
+def test_a_terminal_that_hangs_up_may_say_so_twice():
+    with Interruption() as interruption:
+        for _ in range(3):
+            os.kill(os.getpid(), signal.SIGHUP)
+        assert interruption.reason == "SIGHUP"
+
+
+def test_nohup_is_left_alone():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Interruption() as interruption:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert not interruption.requested()
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_the_earlier_handlers_are_restored():
@@ -72,3 +91,16 @@ def test_outside_the_main_thread_nothing_is_caught():
     thread.join()
     assert caught == [False]
     assert signal.getsignal(signal.SIGINT) == before
+
+
+def test_what_goes_to_a_terminal_that_has_gone_is_dropped(monkeypatch):
+    ours, theirs = pty.openpty()
+    monkeypatch.setattr(sys, "stdout", os.fdopen(theirs, "w", buffering=1))
+    with Interruption() as interruption:
+        print("before")
+        os.close(ours)
+        with pytest.raises(OSError, match="Input/output"):
+            print("lost")
+        os.kill(os.getpid(), signal.SIGHUP)
+        print("after")
+        assert interruption.requested()
