@@ -10,6 +10,8 @@ arguments.check_output_file("--json", flags.json)
 import argparse
 import difflib
 import math
+import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -135,6 +137,7 @@ def check_output_file(flag: str, path: str) -> None:
     Raises:
       UserError: it cannot be.
     """
+    check_address(flag, path)
     file = Path(path)
     try:
         if file.is_dir():
@@ -167,13 +170,13 @@ def check_output_folder(flag: str, path: str, buckets_too: bool = False) -> None
     """
     if not path:
         raise UserError(f"{flag} is '', which names nothing; name a folder.")
+    check_address(flag, path)
     if "://" in path and not buckets_too:
         raise UserError(
             f"{flag} is {path}, but this command writes to disks only; name a folder, and copy it "
             "from there."
         )
     if "://" in path:
-        check_address(flag, path)
         return
     try:
         folder = Path(path).absolute()
@@ -186,11 +189,26 @@ def check_output_folder(flag: str, path: str, buckets_too: bool = False) -> None
         raise UserError(_unwritable(flag, path, error)) from error
 
 
+def check_hub_token() -> None:
+    """Raise UserError if HF_TOKEN cannot be sent; whether it is valid, only the hub knows."""
+    token = os.environ.get("HF_TOKEN", "").strip()
+    if not token.isascii() or not token.isprintable() or " " in token:
+        raise UserError(
+            "HF_TOKEN is no token of the Hugging Face hub, for it has other characters than a "
+            "token's: copy it again from https://huggingface.co/settings/tokens, or unset it."
+        )
+
+
 def check_address(what: str, path: str) -> None:
-    """Raise UserError for an address that TensorFlow cannot open.
+    """Raise UserError for a path or address that TensorFlow or a line of a log cannot hold.
 
     Corpora are read by fsspec instead, from any address.
     """
+    if re.search(r"[\x00-\x1f\x7f]", path):
+        raise UserError(
+            f"{what} is {path!r}, in which there is a line end or another control character; "
+            "name another."
+        )
     scheme, found, _ = path.partition("://")
     if found and scheme not in ("gs", "file", "ram"):
         raise UserError(

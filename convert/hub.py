@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from common.arguments import check_hub_token
 from common.errors import Failure, UserError, first_line
 from convert import atomic_output
 
@@ -99,14 +100,17 @@ def download(name: str, patterns: list[str]) -> Path:
         raise UserError(
             f"{name} is not a folder, nor user/name of the hub: name a Hugging Face model's folder."
         )
+    check_hub_token()
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
     try:
         return Path(snapshot_download(name, allow_patterns=patterns))
     except (HfHubHTTPError, HFValidationError, OSError) as error:
+        token = "; is HF_TOKEN valid?" if "401" in str(error) else ""
         raise UserError(
             f"{name} is not a folder, and cannot be downloaded from the hub: {first_line(error)}"
+            f"{token}"
         ) from error
 
 
@@ -124,6 +128,7 @@ def check_access(name: str) -> None:
     )
     from huggingface_hub.utils import validate_repo_id
 
+    check_hub_token()
     try:
         validate_repo_id(name)
         valid = name.count("/") == 1

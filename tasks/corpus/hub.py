@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from absl import logging
 
+from common.arguments import check_hub_token
 from common.errors import UserError
 from tasks.corpus import files, names
 from tasks.corpus.files import CorpusFile
@@ -38,6 +39,7 @@ def find_splits(
     """
     import datasets
 
+    check_hub_token()
     try:
         builder = datasets.load_dataset_builder(corpus, config, revision=revision)
     except RuntimeError as error:

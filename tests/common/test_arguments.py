@@ -5,6 +5,9 @@ import argparse
 import pytest
 
 from common import arguments
+from common.errors import UserError
+from convert import hub
+from tasks.corpus.hub import find_splits
 
 
 @pytest.mark.parametrize(
@@ -108,3 +111,32 @@ def test_the_parsed_flags_are_the_commands_own():
     assert vars(parser.parse_args(["--out", "y"])) == {"out": "y"}
     with pytest.raises(SystemExit):
         parser.parse_args(["--ou", "y"])  # no abbreviations
+
+
+@pytest.mark.parametrize("mark", ["\n", "\r", "\0", "\x1b[31m"])
+def test_a_path_of_several_lines_is_refused(mark, tmp_path):
+    path = f"{tmp_path}/a{mark}b"
+    for check in (
+        arguments.check_address,
+        arguments.check_output_file,
+        arguments.check_output_folder,
+    ):
+        with pytest.raises(UserError, match=r"^OUT is [^\n\r\0\x1b]*character[^\n]*$"):
+            check("OUT", path)
+
+
+@pytest.mark.parametrize("token", ["hf_ă", "hf_a b", "hf_a\nb", "“hf_a”"])
+def test_a_token_that_cannot_be_sent_is_refused_and_not_shown(token, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", token)
+    doors = (
+        arguments.check_hub_token,
+        lambda: find_splits.__wrapped__("user/corpus", None, None),
+        lambda: hub.download("user/model", ["*.json"]),
+        lambda: hub.check_access("user/model"),
+    )
+    for door in doors:
+        with pytest.raises(UserError, match="HF_TOKEN") as caught:
+            door()
+        assert token not in str(caught.value)
+    monkeypatch.setenv("HF_TOKEN", " hf_a\n")  # which the hub's client strips
+    arguments.check_hub_token()
