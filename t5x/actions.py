@@ -12,6 +12,7 @@ its actions, so that it ends where it would have ended without the interruption.
 """
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
@@ -27,13 +28,17 @@ Metrics: TypeAlias = Mapping[str, Mapping[str, Any]]  # by task
 
 @dataclasses.dataclass(eq=False)
 class EarlyStoppingAction:
-    """Stops training after `patience` evaluations in a row that did not improve on the best."""
+    """Stops training once each of the last `patience` values is no better than the one before.
+
+    The first of them is only compared with. So 3 means two evaluations without an improvement, and
+    1 ends at the first evaluation.
+    """
 
     metric: Sequence[str]  # its task and name, ('quality', 'accuracy')
     mode: Literal["max", "min"]  # which is better
-    patience: int = 3  # evaluations to wait for an improvement
-    atol: float = 0.0  # an improvement must be greater than this,
-    rtol: float = 0.0  # and greater than this share of the best value
+    patience: int = 3  # values to look at
+    atol: float = 0.0  # an improvement must be greater than this
+    rtol: float = 0.0  # plus this share of the value before
 
     def __post_init__(self):
         gin_name = "trainer.EarlyStoppingAction"
@@ -42,43 +47,37 @@ class EarlyStoppingAction:
                 f"{gin_name}.metric is {self.metric!r}; set it to a task and one of its metrics, "
                 "('<task>', '<name>')."
             )
-        self._best: float | None = None
-        self._since = 0
+        self._last: list[float] = []
 
     def run(self, train_state: Any, metrics_by_task: Metrics) -> bool:
         """Return True to stop; raise a UserError if the metric does not exist."""
-        name = "trainer.EarlyStoppingAction.metric"
-        return self._ends_with(float(_measured(name, self.metric, metrics_by_task)))
+        value = _measured(self.metric, metrics_by_task)
+        if value is None:
+            unknown = _not_measured(self.metric, metrics_by_task)
+            raise UserError(f"trainer.EarlyStoppingAction.metric is {unknown}")
+        return self._ends_with(value)
 
     def recall(self, past: Iterable[Metrics]) -> bool:
         """Start over with earlier measurements, oldest first; return True to stop."""
-        self._best, self._since = None, 0
-        task, metric = self.metric
-        values = (metrics_by_task.get(task, {}).get(metric) for metrics_by_task in past)
-        ends = [self._ends_with(float(value)) for value in values if value is not None]
-        return any(ends)
+        self._last = []
+        values = (_measured(self.metric, metrics_by_task) for metrics_by_task in past)
+        return any(self._ends_with(value) for value in values if value is not None)
 
     def _ends_with(self, value: float) -> bool:
-        if self._is_better(value):
-            self._best, self._since = value, 0
-            return False
-        self._since += 1
-        if self._since < self.patience:
+        self._last = [*self._last, value][-self.patience :]
+        steps = itertools.pairwise(self._last)
+        if len(self._last) < self.patience or not all(self._is_no_better(*step) for step in steps):
             return False
         task, metric = self.metric
         logging.warning(
-            "%s of %s has not improved on %s for %d evaluations: training stops.",
-            metric, task, self._best, self._since,
+            "%s of %s has not improved in %d evaluations, %s: training stops.",
+            metric, task, self.patience, self._last,
         )  # fmt: skip
         return True
 
-    def _is_better(self, value: float) -> bool:
-        if math.isnan(value):
-            return False
-        if self._best is None:
-            return True
-        gain = value - self._best if self.mode == "max" else self._best - value
-        return gain > self.atol + self.rtol * abs(self._best)
+    def _is_no_better(self, before: float, value: float) -> bool:
+        least = self.atol + self.rtol * abs(before)
+        return value <= before + least if self.mode == "max" else value >= before - least
 
 
 @dataclasses.dataclass
@@ -89,25 +88,28 @@ class TerminateOnNanAction:
     metric: str = "loss"
 
     def run(self, train_state: Any, metrics_by_task: Metrics) -> bool:
-        """Return True to stop; raise a UserError if the task or metric is unknown."""
-        name = "TerminateOnNanAction's task and metric"
-        value = _measured(name, (self.task, self.metric), metrics_by_task)
+        """Return True to stop; warn if the task or metric is unknown."""
+        value = _measured((self.task, self.metric), metrics_by_task)
+        if value is None:
+            unknown = _not_measured((self.task, self.metric), metrics_by_task)
+            logging.warning("TerminateOnNanAction's task and metric are %s", unknown)
+            return False
         if math.isfinite(value):
             return False
         logging.warning("%s of %s is %s: training stops.", self.metric, self.task, value)
         return True
 
 
-def _measured(setting: str, metric: Sequence[str], metrics_by_task: Metrics) -> Any:
-    """Return the value of a metric, or raise UserError if there is none of that task and name."""
+def _measured(metric: Sequence[str], metrics_by_task: Metrics) -> float | None:
+    """Return the value of a task's metric, a number or a `clu.values.Scalar`; None for none."""
     task, name = metric
     value = metrics_by_task.get(task, {}).get(name)
-    if value is None:
-        known = [(t, each) for t, values in metrics_by_task.items() for each in values]
-        raise UserError(
-            f"{setting} is {(task, name)!r}, which is not measured; set it to one of {known}."
-        )
-    return value
+    return None if value is None else float(getattr(value, "value", value))
+
+
+def _not_measured(metric: Sequence[str], metrics_by_task: Metrics) -> str:
+    known = [(task, name) for task, values in metrics_by_task.items() for name in values]
+    return f"{tuple(metric)!r}, which is not measured; set it to one of {known}."
 
 
 def mode_name(mode: Any) -> str:

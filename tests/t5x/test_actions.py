@@ -2,6 +2,7 @@
 
 import math
 
+import clu.values
 import numpy as np
 import pytest
 
@@ -14,7 +15,9 @@ LOSS = "unnormalized_loss_per_target_token"
 def steps_until_the_end(values, **settings):
     action = trainer.EarlyStoppingAction(metric=("toy", "exact"), **settings)
     for step, value in enumerate(values, 1):
-        if action.run(None, {"toy": {"exact": value}}):
+        # As upstream's trainer gives it, and as ours does.
+        given = clu.values.Scalar(value) if step % 2 else value
+        if action.run(None, {"toy": {"exact": given}}):
             return step
     return None
 
@@ -22,35 +25,34 @@ def steps_until_the_end(values, **settings):
 @pytest.mark.parametrize(
     ("values", "settings", "end"),
     [
-        ([1, 2, 3, 4], {"mode": "max", "patience": 1}, None),
-        ([1, 2, 2, 2, 2], {"mode": "max", "patience": 3}, 5),
-        ([1, 2, 1, 1, 3, 1, 1, 1], {"mode": "max", "patience": 3}, 8),  # counted again
-        ([3, 2, 2.5], {"mode": "min", "patience": 1}, 3),
-        ([1.0, 1.05, 1.2], {"mode": "max", "patience": 1, "atol": 0.1}, 2),
-        ([1.0, 1.11, 1.12], {"mode": "max", "patience": 1, "atol": 0.1}, 3),
-        ([10, 10.5, 12], {"mode": "max", "patience": 2, "rtol": 0.1}, None),
-        ([10, 10.5, 11], {"mode": "max", "patience": 2, "rtol": 0.1}, 3),
-        ([-10, -9.5], {"mode": "max", "patience": 1, "rtol": 0.1}, 2),
-        ([math.nan, math.nan], {"mode": "min", "patience": 2}, 2),
-        ([1, math.nan, 0.5], {"mode": "min", "patience": 2}, None),
+        ([1, 2, 3, 4], {"mode": "max", "patience": 2}, None),
+        ([1, 2, 2, 2, 2], {"mode": "max"}, 4),
+        ([9, 5, 6, 5, 6, 5, 5], {"mode": "max"}, 7),  # better than the one before, not than 9
+        ([3, 2, 2.5], {"mode": "min", "patience": 2}, 3),
+        ([3, 4], {"mode": "min", "patience": 1}, 1),
+        ([1.0, 1.05, 1.2], {"mode": "max", "patience": 2, "atol": 0.1}, 2),
+        ([1.0, 1.11, 1.12], {"mode": "max", "patience": 2, "atol": 0.1}, 3),
+        ([10, 11.5, 13], {"mode": "max", "patience": 2, "rtol": 0.1}, None),
+        ([-10, -9.5], {"mode": "max", "patience": 2, "rtol": 0.1}, 2),
+        ([1, math.nan, math.nan], {"mode": "min", "patience": 2}, None),
     ],
 )
-def test_it_waits_for_something_better(values, settings, end):
+def test_it_ends_when_each_value_is_no_better_than_the_one_before(values, settings, end):
     assert steps_until_the_end(values, **settings) == end
 
 
 @pytest.mark.parametrize("at", range(6))
 def test_what_was_measured_before_counts(at):
-    values = [1, 2, 1, 3, 3, 2, 9]
+    values = [1, 2, 1, 2, 3, 2, 2, 9]
     past = [{"toy": {"exact": value}} for value in values]
-    action = trainer.EarlyStoppingAction(("toy", "exact"), "max", patience=2)
-    action.run(None, past[3])  # of a course that was left
+    action = trainer.EarlyStoppingAction(("toy", "exact"), "max", patience=3)
+    action.run(None, past[2])  # of a course that was left
     ends = [action.recall(past[:at]), *(action.run(None, one) for one in past[at:])]
-    assert at - 1 + ends.index(True) == 5
+    assert at - 1 + ends.index(True) == 6
 
 
 def test_a_run_that_had_ended_has_ended():
-    action = trainer.EarlyStoppingAction(("toy", "exact"), "max", patience=1)
+    action = trainer.EarlyStoppingAction(("toy", "exact"), "max", patience=2)
     measured = {20: {"toy": {"exact": 0.5}}, 10: {"toy": {"exact": 0.5}}, 30: {}}
     recalled = lambda step: actions.recall(
         {"INFER_EVAL": [action, object()]}, {"infer": measured, "evaluate": {}}.get, step
@@ -59,7 +61,7 @@ def test_a_run_that_had_ended_has_ended():
 
 
 def test_a_run_that_is_killed_stops_where_it_would_have(tmp_path, monkeypatch):
-    """The best is at 4. Killed while 8 is evaluated, after its checkpoint: the run ends at 12."""
+    """Killed while 8 is evaluated, after its checkpoint: the run ends at 12."""
     seen, killed = [], []
 
     def evaluate(self, batches):
@@ -67,12 +69,12 @@ def test_a_run_that_is_killed_stops_where_it_would_have(tmp_path, monkeypatch):
         if seen[-1] == 8 and not killed:
             killed.append(8)
             raise MemoryError
-        return {LOSS: {4: 1.0, 8: 3.0, 12: 2.0}.get(seen[-1], 0.0), "accuracy": 0.0}
+        return {LOSS: {4: 1.0, 8: 3.0, 12: 3.0}.get(seen[-1], 0.0), "accuracy": 0.0}
 
     monkeypatch.setattr(trainer.Trainer, "evaluate", evaluate)
 
     def train():
-        action = trainer.EarlyStoppingAction((toy.TASK, LOSS), "min", patience=2)
+        action = trainer.EarlyStoppingAction((toy.TASK, LOSS), "min", patience=3)
         return toy.train(
             tmp_path,
             train_eval_dataset_cfg=toy.data("validation"),
@@ -88,16 +90,14 @@ def test_a_run_that_is_killed_stops_where_it_would_have(tmp_path, monkeypatch):
     assert seen == [4, 8, 8, 12]
 
 
-@pytest.mark.parametrize(
-    "action",
-    [
-        actions.EarlyStoppingAction(("toy", "exact"), "max"),
-        trainer.TerminateOnNanAction(task="toy", metric="exact"),
-    ],
-)
-def test_a_metric_that_is_not_measured_is_named_with_the_known(action):
+def test_a_metric_that_is_not_measured_is_named_with_the_known(caplog):
+    measured = {"toy": {"loss": 1.0}}
     with pytest.raises(ValueError, match=r"'exact'.*'loss'"):
-        action.run(None, metrics_by_task={"toy": {"loss": 1.0}})
+        actions.EarlyStoppingAction(("toy", "exact"), "max").run(None, measured)
+    # As upstream, whose recipes name losses of tasks that one run has and another lacks.
+    assert not trainer.TerminateOnNanAction("toy", "exact").run(None, measured)
+    assert "'exact'" in caplog.text
+    assert "'loss'" in caplog.text
 
 
 def test_a_metric_without_its_task_is_refused():

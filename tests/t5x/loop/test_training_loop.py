@@ -169,7 +169,7 @@ def test_an_action_ends_the_run_at_its_stop(tmp_path, mode, by):
 
 @pytest.mark.parametrize(("killed", "resumed"), [(4, 4), (6, 4), (8, 8), (10, 10)])
 def test_an_evaluation_that_was_interrupted_is_repeated(tmp_path, killed, resumed):
-    """By 10 it has been no better than at 4 for three evaluations, whatever came between."""
+    """By 10 three results in a row were no better than the one before, whatever came between."""
     values = {2: 0.1, 4: 0.6, 6: 0.6, 8: 0.5}
 
     class Scores(Infer):
@@ -181,7 +181,7 @@ def test_an_evaluation_that_was_interrupted_is_repeated(tmp_path, killed, resume
             return {"toy": {"exact": values.get(step, 0.0), "text": "a"}}
 
     scores, log = Scores([]), EventLog(str(tmp_path))
-    action = lambda: {"INFER_EVAL": [EarlyStoppingAction(("toy", "exact"), "max", patience=3)]}
+    action = lambda: {"INFER_EVAL": [EarlyStoppingAction(("toy", "exact"), "max", patience=4)]}
     plan = TrainingPlan(total_steps=30, eval_period=2)
     with pytest.raises(MemoryError):
         run(tmp_path, plan, action(), infer=scores)

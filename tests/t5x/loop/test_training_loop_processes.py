@@ -122,7 +122,7 @@ train_script.train.train_eval_dataset_cfg = None
 train_script.train.actions = {'INFER_EVAL': [@trainer.EarlyStoppingAction()]}
 trainer.EarlyStoppingAction.metric = ('ro_mini_diacritics', 'word_accuracy')
 trainer.EarlyStoppingAction.mode = 'max'
-trainer.EarlyStoppingAction.patience = 1
+trainer.EarlyStoppingAction.patience = 2
 trainer.EarlyStoppingAction.atol = 1.0
 """
 
