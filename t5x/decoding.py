@@ -56,7 +56,7 @@ class SamplingLoopState:
 
     step: jax.Array  # [] int32, steps made
     cur_index: jax.Array  # [B*N] int32, position of `cur_token`
-    sequences: jax.Array  # [B*N, L] int32: prompt, decoded ids, padding
+    sequences: jax.Array  # [B*N, L + 1] int32: prompt, decoded ids, padding, one place unused
     cache: Cache
     cur_token: jax.Array  # [B*N, 1] int32, the id to feed next
     ended: jax.Array  # [B*N, 1] bool
@@ -66,7 +66,7 @@ class SamplingLoopState:
 
 @flax.struct.dataclass
 class _Beams:
-    """The state of a beam search; beams are sorted best first, free ones score NEG_INF."""
+    """The state of a beam search; beams are sorted worst first, free ones score NEG_INF."""
 
     step: jax.Array  # [] int32, also the position of the current token
     live_seq: jax.Array  # [B, N, L] int32
@@ -109,9 +109,10 @@ def beam_search(
     num_decodes: int = 4,
     alpha: float = 0.6,
     max_decode_len: int | None = None,
+    max_decode_step: int = -1,
+    min_log_prob: float = NEG_INF,
     decode_rng: jax.Array | None = None,
     cache_offset: int = 0,
-    max_decode_step: int = -1,
 ) -> tuple[jax.Array, jax.Array]:
     """Find the `num_decodes` most probable sequences of every row.
 
@@ -123,9 +124,10 @@ def beam_search(
         num_decodes: beams, and sequences returned, per row.
         alpha: exponent of the brevity penalty; 0 compares plain log-probabilities.
         max_decode_len: length to decode to instead of T; the cache must be as long.
+        max_decode_step: steps after which the search ends, the prompt included; no limit below 1.
+        min_log_prob: the search ends once no live beam has a log-probability of this.
         decode_rng: ignored; beam search is deterministic.
         cache_offset: batch axis of the cache; 1 where layers come first.
-        max_decode_step: steps after which the search ends, the prompt included; no limit below 1.
 
     Returns:
         Sequences [B, N, T] int32 and scores [B, N] float32, worst first. A score is the sum of
@@ -140,10 +142,12 @@ def beam_search(
     prompt = jnp.pad(prompt, ((0, 0), (1, length - prompt.shape[1])))
 
     def is_unfinished(beams: _Beams) -> jax.Array:
-        # Log-probabilities only fall, so no live beam can exceed this score.
-        bound = beams.live_log_prob[:, 0] / brevity_penalty(alpha, length)
-        alive = (beams.live_log_prob[:, 0] > NEG_INF / 2) & (bound >= beams.done_score[:, -1])
-        return (beams.step < last_step) & jnp.any(alive)
+        best = beams.live_log_prob[:, -1]
+        # Log-probabilities only fall, so that no live beam can exceed this score.
+        bound = best / brevity_penalty(alpha, length + 1)
+        alive = (best > NEG_INF / 2) & (bound >= beams.done_score[:, 0])
+        likely = (beams.step == 0) | jnp.any(best >= min_log_prob)
+        return (beams.step < last_step) & jnp.any(alive) & likely
 
     def step(beams: _Beams) -> _Beams:
         flat_seq = beams.live_seq.reshape(rows * num_decodes, length + 1)
@@ -155,10 +159,9 @@ def beam_search(
 
     beams = _first_beams(rows, num_decodes, length + 1, cache, cache_offset)
     beams = lax.while_loop(is_unfinished, step, beams)
-    any_done = beams.done_score[:, :1] > NEG_INF
-    sequences = jnp.where(any_done[..., None], beams.done_seq, beams.live_seq)[:, ::-1, 1:]
-    scores = jnp.where(any_done, beams.done_score, beams.live_log_prob)[:, ::-1]
-    return sequences, scores
+    any_done = beams.done_score[:, -1:] > NEG_INF
+    sequences = jnp.where(any_done[..., None], beams.done_seq, beams.live_seq)[..., 1:]
+    return sequences, jnp.where(any_done, beams.done_score, beams.live_log_prob)
 
 
 def _first_beams(rows, beams, positions, cache, cache_offset) -> _Beams:
@@ -167,7 +170,7 @@ def _first_beams(rows, beams, positions, cache, cache_offset) -> _Beams:
     return _Beams(
         step=jnp.int32(0),
         live_seq=empty,
-        live_log_prob=free.at[:, 0].set(0.0),  # one beam: more would hold the same sequence
+        live_log_prob=free.at[:, -1].set(0.0),  # one beam: more would hold the same sequence
         done_seq=empty,
         done_score=free,
         cache=repeat_rows(cache, rows, beams, cache_offset),
@@ -191,10 +194,10 @@ def _next_beams(beams, logits, cache, forced_B, eos_id, alpha, cache_offset) -> 
     seq_BCL = lax.dynamic_update_slice_in_dim(seq_BCL, token_BC[..., None], length, axis=2)
 
     # A beam has at most one candidate that ends it, so of 2N candidates at least N stay live.
-    live_log_prob, live_BN = lax.top_k(jnp.where(ended_BC, NEG_INF, log_prob_BC), num_beams)
+    live_log_prob, live_BN = _best(jnp.where(ended_BC, NEG_INF, log_prob_BC), num_beams)
     score_BC = jnp.where(ended_BC, log_prob_BC / brevity_penalty(alpha, length), NEG_INF)
     done = jnp.concatenate([beams.done_score, score_BC], axis=1)
-    done_score, done_BN = lax.top_k(done, num_beams)
+    done_score, done_BN = _best(done, num_beams)
     return _Beams(
         step=length,
         live_seq=pick(seq_BCL, live_BN),
@@ -205,6 +208,12 @@ def _next_beams(beams, logits, cache, forced_B, eos_id, alpha, cache_offset) -> 
     )
 
 
+def _best(scores: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
+    """Return the best scores of each row and where they are, worst first."""
+    best, where = lax.top_k(scores, count)
+    return best[:, ::-1], where[:, ::-1]
+
+
 def _candidates(live_log_prob_BN, logits):
     """Return log-probability, beam and id [B, 2N] of the best continuations, best first."""
     rows, beams = live_log_prob_BN.shape
@@ -212,8 +221,10 @@ def _candidates(live_log_prob_BN, logits):
     # Within each beam first, so that normalized [B, N, V] scores are never written to memory.
     width = min(2 * beams, logits_BNV.shape[-1])
     best_BNW, token_BNW = top_k(logits_BNV, width)
-    normalizer_BN = jax.nn.logsumexp(logits_BNV, axis=-1)
-    log_prob_BNW = best_BNW + (live_log_prob_BN - normalizer_BN)[..., None]
+    # In the order of `jax.nn.log_softmax`, so that beams tie where upstream's do.
+    most_BN1 = best_BNW[..., :1]
+    total_BN1 = jnp.exp(logits_BNV - most_BN1).sum(-1, keepdims=True)
+    log_prob_BNW = best_BNW - most_BN1 - jnp.log(total_BN1) + live_log_prob_BN[..., None]
     log_prob_BC, which_BC = lax.top_k(log_prob_BNW.reshape(rows, -1), 2 * beams)
     token_BC = jnp.take_along_axis(token_BNW.reshape(rows, -1), which_BC, axis=1)
     return log_prob_BC, which_BC // width, token_BC
@@ -228,7 +239,7 @@ def temperature_sample(
     num_decodes: int = 1,
     temperature: float | jax.Array = 1.0,
     topk: int = 1,
-    topp: float = 0.0,
+    topp: float | jax.Array = 0.0,
     cache_offset: int = 0,
     initial_index: jax.Array | None = None,
     max_decode_steps: int | jax.Array | None = None,
@@ -249,18 +260,19 @@ def temperature_sample(
             Only one of `topk` and `topp` may be set.
         initial_index: [B] int32, positions of the ids to start from, for a cache that is filled
             up to there and keeps one index per row.
-        max_decode_steps: maximum number of ids to decode after the prompt, 1 to T.
-        max_decode_steps_hard_limit: bound on `max_decode_steps`, if above 0.
+        max_decode_steps: maximum number of ids to decode after the prompt; 1 to T, or bounded by
+        max_decode_steps_hard_limit: if above 0.
         rescale_log_probs: score by the distribution sampled from, as shaped by `temperature`,
             `topk` and `topp` (greedy ids then score 0); False scores by the model's own.
-        state_callback_fn: takes the state before each step and at the end, returns a state.
+        state_callback_fn: takes the state before each step and at the end, returns a state; an
+            end-of-sequence id that it adds to `sequences` ends the sequence.
         logit_callback_fn: takes logits [B*N, V] and the state, returns the logits to sample from;
             ids set to -1e7 there are never sampled.
 
     Returns:
         Sequences [B, N, T] int32 and their log-probabilities [B, N] float32, worst first.
     """
-    if topk and topp:
+    if topk and _may_be_set(topp) and not isinstance(topp, jax.core.Tracer):
         raise UserError(
             f"topk is {topk} and topp is {topp}, but only one can restrict the distribution: set "
             "temperature_sample.topk (1 by default) or temperature_sample.topp to 0."
@@ -279,20 +291,21 @@ def temperature_sample(
     def step(state: SamplingLoopState) -> SamplingLoopState:
         state = on_state(state)
         logits, new_cache = tokens_to_logits(
-            DecodingState(state.cur_index, state.sequences[:, :-1], state.cur_token, state.cache)
+            DecodingState(state.cur_index, state.sequences[:, :-2], state.cur_token, state.cache)
         )
-        rng, step_rng = jax.random.split(state.rng)
+        step_rng, rng = jax.random.split(state.rng)
         logits = on_logits(logits, state)
         sampled = _sample(step_rng, logits, temperature, topk, topp, rescale_log_probs)
-        state = _next_state(state, *sampled, last_position, eos_id)
+        state = _next_state(state, *sampled, last_position, given_ends, eos_id)
         return dataclasses.replace(state, cache=new_cache, rng=rng)
 
     rng = jax.random.key(0) if decode_rng is None else decode_rng
     cache = repeat_rows(cache, rows, num_decodes, cache_offset, initial_index is not None)
     index = 0 if initial_index is None else repeat(initial_index)
     state = _first_state(repeat(inputs), cache, rng, index)
+    given_ends = (state.sequences == eos_id).sum(-1)
     state = on_state(lax.while_loop(is_unfinished, step, state))
-    sequences = state.sequences[:, 1:].reshape(rows, num_decodes, length)
+    sequences = state.sequences[:, 1:-1].reshape(rows, num_decodes, length)
     log_prob = state.log_prob.reshape(rows, num_decodes)
     order = jnp.argsort(log_prob, axis=1)
     return pick(sequences, order), pick(log_prob, order)
@@ -301,7 +314,7 @@ def temperature_sample(
 def _first_state(inputs, cache, rng, index) -> SamplingLoopState:
     rows = inputs.shape[0]
     cur_index = jnp.broadcast_to(jnp.int32(index), (rows,))
-    sequences = jnp.pad(inputs.astype(jnp.int32), ((0, 0), (0, 1)))
+    sequences = jnp.pad(inputs.astype(jnp.int32), ((0, 0), (0, 2)))
     if isinstance(index, int):
         sequences = sequences.at[:, 0].set(0)
     return SamplingLoopState(
@@ -316,22 +329,23 @@ def _first_state(inputs, cache, rng, index) -> SamplingLoopState:
     )
 
 
-def _next_state(state, token, log_prob, last_position, eos_id) -> SamplingLoopState:
+def _next_state(state, token, log_prob, last_position, given_ends, eos_id) -> SamplingLoopState:
     """Write the ids [B*N] where the prompt has none and the sequence has not ended."""
     positions = state.sequences.shape[1]
-    position = jnp.minimum(state.cur_index + 1, positions - 1)
+    position = jnp.minimum(state.cur_index, last_position) + 1
     prompt = jnp.take_along_axis(state.sequences, position[:, None], axis=1)[:, 0]
     ended = state.ended[:, 0]
     decoded = (prompt == 0) & ~ended
-    token = jnp.where(decoded, token, prompt)
+    token = jnp.where(ended, 0, jnp.where(decoded, token, prompt))
     here = position[:, None] == jnp.arange(positions)
-    ended_now = ended | (decoded & (token == eos_id)) | (position >= last_position)
+    sequences = jnp.where(here, token[:, None], state.sequences)
+    has_end = (sequences == eos_id).sum(-1) > given_ends
     return state.replace(
         step=state.step + 1,
         cur_index=position,
-        sequences=jnp.where(here, token[:, None], state.sequences),
+        sequences=sequences,
         cur_token=token[:, None],
-        ended=ended_now[:, None],
+        ended=(ended | has_end | (position >= last_position))[:, None],
         log_prob=state.log_prob + jnp.where(decoded, log_prob, 0.0),
     )
 
@@ -346,17 +360,19 @@ def _sample(rng, logits, temperature, topk, topp, rescale_log_probs) -> tuple[ja
     greedy = jnp.broadcast_to(jnp.asarray(temperature) <= MIN_TEMPERATURE, (best.size, 1))[:, 0]
     shaped = logits / jnp.maximum(temperature, MIN_TEMPERATURE)
     if topk:
-        shaped, ids = top_k(shaped, min(topk, shaped.shape[-1]))
-    if topp:
+        least = top_k(shaped, min(topk, shaped.shape[-1]))[0][:, -1:]
+        shaped = jnp.where(shaped >= least, shaped, NEG_INF)
+    if _may_be_set(topp):
         shaped = jnp.where(shaped >= _nucleus_threshold(shaped, topp), shaped, NEG_INF)
     sampled = jax.random.categorical(rng, shaped).astype(jnp.int32)
-    log_prob = _log_prob(shaped, sampled)
-    if topk:
-        sampled = jnp.take_along_axis(ids, sampled[:, None], axis=-1)[:, 0]
     token = jnp.where(greedy, best, sampled)
     if rescale_log_probs:
-        return token, jnp.where(greedy, 0.0, log_prob)
+        return token, jnp.where(greedy, 0.0, _log_prob(shaped, sampled))
     return token, _log_prob(logits, token)
+
+
+def _may_be_set(topp: float | jax.Array) -> bool:
+    return isinstance(topp, jax.core.Tracer) or bool(topp)
 
 
 def _log_prob(logits: jax.Array, token: jax.Array) -> jax.Array:
@@ -365,12 +381,13 @@ def _log_prob(logits: jax.Array, token: jax.Array) -> jax.Array:
     return chosen - jax.nn.logsumexp(logits, axis=-1)
 
 
-def _nucleus_threshold(logits: jax.Array, topp: float) -> jax.Array:
+def _nucleus_threshold(logits: jax.Array, topp: float | jax.Array) -> jax.Array:
     """Return the least logit [rows, 1] of the smallest set of ids of `topp` (Holtzman 2020)."""
     falling = -jnp.sort(-logits, axis=-1)
     probs = jax.nn.softmax(falling)
     needed = jnp.cumsum(probs, axis=-1) - probs < topp
-    return jnp.min(jnp.where(needed, falling, jnp.inf), axis=-1, keepdims=True)
+    least = jnp.min(jnp.where(needed, falling, jnp.inf), axis=-1, keepdims=True)
+    return jnp.where(topp > 0, least, -jnp.inf)
 
 
 def _last_position(inputs, max_steps, hard_limit) -> jax.Array:
@@ -378,11 +395,12 @@ def _last_position(inputs, max_steps, hard_limit) -> jax.Array:
     rows, length = inputs.shape
     if max_steps is None:
         return jnp.full((rows,), length)
+    if (hard_limit or 0) > 0:
+        smaller = min if isinstance(max_steps, int) else jnp.minimum
+        max_steps = smaller(max_steps, hard_limit)
     if isinstance(max_steps, int) and not 1 <= max_steps <= length:
         raise UserError(
             f"max_decode_steps is {max_steps}, but must be between 1 and the target length "
             f"{length}: set temperature_sample.max_decode_steps, or the task's targets length."
         )
-    if hard_limit:
-        max_steps = jnp.minimum(max_steps, hard_limit)
     return jnp.minimum(length, jnp.sum(inputs != 0, axis=1) + max_steps)

@@ -52,7 +52,6 @@ IGNORED: dict[str, dict[str, str]] = {
     "Trainer": dict.fromkeys(("eval_names", "summary_dir"), "train sets it"),
     "beam_search": {
         "initial_index": "the model starts at position 0 and feeds a prompt from there",
-        "min_log_prob": "the search ends once no beam can improve the result",
     },
 }
 
