@@ -117,6 +117,13 @@ class Adafactor(OptimizerDef):
             if shape[smaller] < self.min_dim_size_to_factor:
                 return Factoring(own, None)
             return Factoring(own, ((smaller,), (larger,)))
+        if self.logical_factor_rules is None:
+            raise UserError(
+                f"adafactor.Adafactor.logical_factor_rules is None, and a parameter {axes} {shape} "
+                "has more than two dimensions to factor: set it to "
+                "@adafactor.standard_logical_factor_rules(), or adafactor.Adafactor.factored to "
+                "False."
+            )
         pick = lambda part: tuple(i for i in own if parts[i] is part)
         row, column = pick(FactorDim.ROW), pick(FactorDim.COLUMN)
         if row and column and len(row) + len(column) < len(own):

@@ -105,7 +105,7 @@ def normalizing_factor_and_weights(
     if segments is None:
         per_sequence = weights.sum(-1, keepdims=True)
     else:
-        same = segments[:, :, None] == segments[:, None, :]
+        same = (segments[:, :, None] == segments[:, None, :]) & (segments > 0)[:, None]
         per_sequence = jnp.einsum("BTS,BS->BT", same.astype(jnp.float32), weights)
     weights = jnp.where(per_sequence > 0, weights / jnp.maximum(per_sequence, 1e-6), 0.0)
     return _divisor(weights.sum()), weights

@@ -115,7 +115,7 @@ class EncoderDecoderModel:
         Args:
           params: parameters of the network.
           batch: `encoder_input_tokens` [B, I]; `decoder_input_tokens` [B, T] gives the length.
-          rng: key to sample with, unless `decoder_params` has a `decode_rng`.
+          rng: key to sample with, if `decoder_params` has no `decode_rng`.
           decoder_params: further arguments of `decode_fn` (`decode_rng`, `alpha`, …).
           return_all_decodes: return all decodes, worst first, instead of the best; None for
             `default_decoder_params`.
@@ -130,7 +130,14 @@ class EncoderDecoderModel:
         defaults = self.default_decoder_params or DecoderParams()
         if return_all_decodes is None:
             return_all_decodes = defaults.return_all_decodes
-        settings: dict[str, Any] = {} if rng is None else {"decode_rng": rng}
+        settings = dict(decoder_params or {})
+        if rng is not None:
+            if settings.get("decode_rng") is not None:
+                raise UserError(
+                    "predict_batch_with_aux has a rng and decoder_params['decode_rng']; give it "
+                    "one of them."
+                )
+            settings["decode_rng"] = rng
         prompt = jnp.zeros((rows, length), jnp.int32)
         if prompt_with_targets:
             prompt = batch["decoder_input_tokens"]
@@ -142,7 +149,7 @@ class EncoderDecoderModel:
             tokens_to_logits=lambda state: decoder(state.cur_token[:, 0], state.cache),
             eos_id=self.output_vocabulary.eos_id,
             num_decodes=num_decodes or defaults.num_decodes,
-            **{**settings, **(decoder_params or {})},
+            **settings,
         )
         if decodes.shape[-1] > length:
             raise UserError(

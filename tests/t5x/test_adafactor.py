@@ -173,9 +173,9 @@ def test_above_two_dimensions_the_rules_say_what_is_row_and_column():
     state = optimizer.init_one(jnp.zeros((4, 6, 8)), ("embed", "heads", "kv"))
     assert state["v_row"].shape == (4,)
     assert state["v_col"].shape == (6, 8)
-    rules = {**RULES, "kv": FactorDim.NONE}
-    with pytest.raises(ValueError, match="logical_factor_rules"):
-        Adafactor(logical_factor_rules=rules).dims((4, 6, 8), ("embed", "heads", "kv"))
+    for rules in (None, {**RULES, "kv": FactorDim.NONE}):
+        with pytest.raises(ValueError, match="logical_factor_rules"):
+            Adafactor(logical_factor_rules=rules).dims((4, 6, 8), ("embed", "heads", "kv"))
 
 
 def test_a_rule_of_an_axis_that_no_parameter_has_is_named():

@@ -90,6 +90,7 @@ def test_every_packed_sequence_weighs_the_same():
     batch = {
         "decoder_target_tokens": np.array([[5, 1, 8, 9, 9, 1, 0]]),
         "decoder_segment_ids": np.array([[1, 1, 2, 2, 2, 2, 0]]),
+        "decoder_loss_weights": np.ones((1, 7)),  # also where there is no sequence
     }
     total, weights = normalizing_factor_and_weights("AVERAGE_PER_SEQUENCE", batch)
     np.testing.assert_allclose(weights, [[0.5, 0.5, 0.25, 0.25, 0.25, 0.25, 0]])

@@ -163,6 +163,8 @@ def test_a_key_and_parameters_reach_the_decode_function_as_upstream(case, inputs
     jax.eval_shape(lambda p: model.predict_batch(p, inputs, key), params)
     jax.eval_shape(lambda p: model.predict_batch(p, inputs), params)
     assert seen == [(2, key), (None, key), (None, None)]
+    with pytest.raises(ValueError, match="decode_rng"):
+        model.predict_batch_with_aux(params, inputs, key, {"decode_rng": key})
 
 
 @pytest.mark.parametrize("decode_fn", [decoding.beam_search, decoding.temperature_sample])
