@@ -296,6 +296,7 @@ def stream_at(
     start.check_data_position()
     folder = start.dataset_folder
     saved = raise_together(lambda: position.saved(folder), DamagedCheckpoint)
+    folder = folder if saved else None  # upstream's position is of its own pipeline
     if saved:
         seed = saved["seed"]
         Corpora(cfg).pin(saved)

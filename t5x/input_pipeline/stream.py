@@ -211,7 +211,7 @@ class TrainStream(Iterator[HostBatch]):
 
         Raises:
           UserError: its shards do not divide this batch size, or it was saved for rows of other
-            lengths or packing, for another corpus, by another pipeline, or by another trainer.
+            lengths or packing, for another corpus, or by another pipeline.
           DamagedCheckpoint: its files are missing or cut off.
         """
         saved = position.saved(folder)
@@ -219,8 +219,7 @@ class TrainStream(Iterator[HostBatch]):
             "set SaveCheckpointConfig.save_dataset=False (for another run's checkpoint, "
             "RestoreCheckpointConfig.restore_dataset=False) to start the corpus over."
         )
-        if saved is None:
-            raise UserError(f"{folder} holds no position that this trainer saved; {remedy}")
+        assert saved is not None
         if unfit := position.misfit(saved, self.cfg):
             raise UserError(f"{folder} {unfit}, or {remedy}")
         for name, now in self.corpora.identities().items():

@@ -188,10 +188,16 @@ def test_a_cooldown_branch_finishes_a_run_and_resumes_without_it(undisturbed, tm
     same_states(again, state)
 
 
-def test_a_branch_from_a_checkpoint_without_a_data_position_says_so(undisturbed, tmp_path, caplog):
+@pytest.mark.parametrize("files", [[], ["train_ds-000-of-001.index"]])  # nothing, or upstream's
+def test_a_branch_from_a_checkpoint_without_a_data_position_says_so(
+    files, undisturbed, tmp_path, caplog
+):
     folder, *_ = undisturbed
     shutil.copytree(f"{folder}/checkpoint_4", tmp_path / "checkpoint_4")
     shutil.rmtree(tmp_path / "checkpoint_4/dataset")
+    (tmp_path / "checkpoint_4/dataset").mkdir()
+    for name in files:
+        (tmp_path / "checkpoint_4/dataset" / name).touch()
     settings = {"cooldown_from": f"{tmp_path}/checkpoint_4", "relative_steps": 4, "dry_run": True}
     run(tmp_path / "branch", **settings)
     assert "holds no data position" in caplog.text
