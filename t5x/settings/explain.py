@@ -74,8 +74,11 @@ def not_imported(name: str, imported: Iterable[str]) -> str:
 
 def no_attribute(path: str, owner: Any, name: str) -> str:
     """Explain a module or class, known as `path`, that has no `name`."""
-    hint = nearest(name, (each for each in dir(owner) if each[0] != "_"))
-    return f"{path} has no {name!r}{hint or _of_upstream(getattr(owner, '__name__', ''))}"
+    known = [each for each in dir(owner) if each[0] != "_"]
+    hint = nearest(name, known)
+    # What is no slip may be a name of upstream's that is left out here.
+    page = "" if is_near(name, known) else _of_upstream(getattr(owner, "__name__", ""))
+    return f"{path} has no {name!r}{page or hint}"
 
 
 def no_configurable(selector: str, known: Iterable[str]) -> str:

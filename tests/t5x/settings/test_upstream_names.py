@@ -145,6 +145,24 @@ def test_a_name_that_is_left_out_is_refused_by_name(line, name, tmp_path):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("module", "names"),
+    [
+        ("t5x.losses", "cross_entropy_with_logits Array PyTree"),
+        ("t5x.examples.t5.layers", "param_with_axes with_sharding_constraint default_embed_init"),
+        ("t5x.examples.t5.layers", "dynamic_vector_slice_in_dim DenseGeneral Shape Dtype"),
+        ("t5x.checkpoints", "LazyArray ChunkInfo"),
+        ("t5x.adafactor", "HEURISTIC_RULE FactorRule HParamMap"),
+        ("t5x.decoding", "StateCallbackFn LogitCallbackFn BeamState"),
+    ],
+)
+def test_every_name_that_a_module_lacks_leads_to_the_page(module, names, tmp_path):
+    package, _, last = module.rpartition(".")
+    for name in names.split():
+        with pytest.raises(ValueError, match=rf"{last} has no '{name}'.*t5x_compatibility"):
+            parse(tmp_path, f"from {package} import {last}\nX = @{last}.{name}()")
+
+
 def test_a_default_that_upstream_sets_on_the_model_is_used():
     assert models.DecoderParams() == models.DecoderParams(return_all_decodes=False, num_decodes=1)
 
