@@ -65,9 +65,10 @@ class SpanNoise(Objective):
         """Return the longest chunk whose inputs fit `inputs_length`, and its targets' length.
 
         At density 0.5 the chunk is one shorter if the targets would otherwise exceed the inputs.
-        T5's own count has no span at all if there is less noise than half a mean span, though its
-        masks then have one, and it trims the two surplus tokens. Here that span counts; all other
-        settings give T5's numbers.
+        Here the spans of the masks count. T5's own count differs from its masks, so that it pads
+        or trims a few tokens, where there is less noise than half a mean span (it counts no span,
+        and one is made), and where it counts more spans than visible tokens, one of which begins
+        each: at density 0.5 with mean span 1, and above. All other settings give T5's numbers.
         """
         del vocabulary
         if inputs_length < 3:
