@@ -143,8 +143,10 @@ def beam_search(
 
     def is_unfinished(beams: _Beams) -> jax.Array:
         best = beams.live_log_prob[:, -1]
-        # Log-probabilities only fall, so that no live beam can exceed this score.
-        bound = best / brevity_penalty(alpha, length + 1)
+        # Log-probabilities only fall, so that no live beam can exceed this score. A negative alpha
+        # has its greatest penalty at the next step.
+        lengths = jnp.stack([beams.step + 1, length + 1])
+        bound = best / brevity_penalty(alpha, lengths).max()
         alive = (best > NEG_INF / 2) & (bound >= beams.done_score[:, 0])
         likely = (beams.step == 0) | jnp.any(best >= min_log_prob)
         return (beams.step < last_step) & jnp.any(alive) & likely
