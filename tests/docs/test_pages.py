@@ -16,7 +16,8 @@ ids = lambda path: str(path.relative_to(ROOT))
 # Files that the user writes, or a run.
 OF_THE_USER = {
     *("gin/my_t5x_base.gin", "gin/my_t5x_tiny.gin", "launch/my_t5x_tiny.sh", "launch/env"),
-    *("tasks/my_language.py", "tasks.my_language", "data/quality/train.csv", "tasks.my_task"),
+    *("launch/uk_t5x_base.sh", "tasks/uk.py", "tasks/my_language.py", "tasks.my_language"),
+    *("data/quality/train.csv", "tasks.my_task"),
     "vocabulary.model",  # a file of MODEL_DIR
 }
 
