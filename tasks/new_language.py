@@ -21,7 +21,8 @@ import unicodedata
 from common import arguments
 from common.errors import ROOT, UserError, guarded
 from common.tables import counted, data_size
-from tasks.corpus import formats, listing
+from tasks.corpus.listing import Listing, match_files, match_folder
+from tasks.corpus.names import LIST, recognize
 from tasks.languages import table
 from tasks.languages.table import FINEWEB2, TOKENS_PER_WORD, Language
 
@@ -165,12 +166,12 @@ def of_files(corpus: str, name: str) -> Text:
     if (ROOT / "tasks" / name).is_dir():
         raise UserError(f"--name is {name!r}, which is a folder of tasks/: give another name")
     path = os.path.abspath(os.path.expanduser(corpus))
-    is_local = "://" not in corpus and not corpus.startswith(listing.LIST)
+    is_local = "://" not in corpus and not corpus.startswith(LIST)
     if is_local and os.path.isdir(path):
-        given, size = f'"{path}"', _text_bytes([f"{path}/train*"])
-    elif "*" in corpus or corpus.startswith(listing.LIST) or formats.recognize(corpus):
+        given, size = f'"{path}"', match_folder(path, "train", (), "").text_bytes()
+    elif "*" in corpus or corpus.startswith(LIST) or recognize(corpus):
         path = path if is_local else corpus
-        given, size = f'files={{"train": "{path}"}}', _text_bytes([path])
+        given, size = f'files={{"train": "{path}"}}', Listing(match_files([path])).text_bytes()
     else:
         path, given, size = corpus, f'"{corpus}"', None
     known = "of unknown size" if size is None else f"about {data_size(size)} of text"
@@ -186,10 +187,6 @@ def of_files(corpus: str, name: str) -> Text:
         tokens=text_bytes / BYTES_PER_TOKEN,
         found=f"{path}: {known}; 1 % of the documents are held out for validation",
     )
-
-
-def _text_bytes(patterns: list[str]) -> int | None:
-    return listing.Listing(listing.match_files(patterns)).text_bytes()
 
 
 def names(text: Text, size: str) -> dict[str, str]:
