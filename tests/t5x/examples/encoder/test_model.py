@@ -15,21 +15,23 @@ def g():
 
 
 def loss_and_sums(model, params, batch):
-    (loss, (_, sums)), grads = jax.jit(jax.value_and_grad(model.loss_fn, has_aux=True))(
-        params, batch, None
-    )
-    return {**sums, "loss": loss}, grads
+    loss, (_, sums) = jax.jit(model.loss_fn)(params, batch, None)
+    return {**sums, "loss": loss}
+
+
+def with_gradients(model, params, batch):
+    return jax.jit(jax.value_and_grad(model.loss_fn, has_aux=True))(params, batch, None)
 
 
 @pytest.fixture(scope="module")
 def at_all_places(g):
-    return loss_and_sums(g.model(predicted_share=1.0), g.params("init"), g.batch(0))
+    return with_gradients(g.model(predicted_share=1.0), g.params("init"), g.batch(0))
 
 
 # 40 places: all, room for all targets, and three times as many targets as there is room for.
 @pytest.mark.parametrize("share", [0.5, 0.07])
 def test_the_loss_is_the_same_however_many_places_are_computed_at_once(g, at_all_places, share):
-    found = loss_and_sums(g.model(predicted_share=share), g.params("init"), g.batch(0))
+    found = with_gradients(g.model(predicted_share=share), g.params("init"), g.batch(0))
     close = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
     jax.tree.map(close, found, at_all_places)
 
@@ -47,7 +49,7 @@ def test_logits_are_computed_of_the_predicted_places_only(g):
 def test_metrics_count_masked_tokens(g):
     params, batch = g.params("init"), g.batch(0)
     model = g.model()
-    sums, _ = loss_and_sums(model, params, batch)
+    sums = loss_and_sums(model, params, batch)
     asked = batch["encoder_loss_weights"] > 0
     logits = np.asarray(jax.jit(model.logits)(params, batch))
     best = logits.argmax(-1)
@@ -148,7 +150,7 @@ def test_next_sentences_of_packed_rows_are_those_of_unpacked_ones(g):
     alone["next_sentence_label"] = np.array([[1], [0]])
     packed["next_sentence_label"] = np.full((1, 36), -1)
     packed["next_sentence_label"][0, [0, 18]] = 1, 0
-    (found, _), (wanted, _) = (loss_and_sums(model, params, batch) for batch in (packed, alone))
+    found, wanted = (loss_and_sums(model, params, batch) for batch in (packed, alone))
     names = ("loss", "next_sentence_loss", "next_sentences", "next_sentences_correct", "correct")
     for name in names:
         np.testing.assert_allclose(found[name], wanted[name], rtol=1e-4)

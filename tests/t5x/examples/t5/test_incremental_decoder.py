@@ -24,7 +24,10 @@ def case():
     return made()
 
 
-@pytest.mark.parametrize("settings", [{}, {"own_relative_bias": True}])
+RELU = {"mlp_activations": ("relu",), "logits_via_embedding": True}
+
+
+@pytest.mark.parametrize("settings", [{}, {"own_relative_bias": True}, RELU])
 def test_the_decodes_of_a_row_share_its_inputs(settings):
     """Logits [B*N, V] at each position are those of teacher forcing on repeated inputs."""
     model, params = made(**settings)
