@@ -11,7 +11,8 @@ from t5x.checkpointing.checksums import digest
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int32", "bool"])
-@pytest.mark.parametrize("shape", [(), (1,), (8, 24), (4, 2, 16)])
+# The host adds up parts of 32,768 entries.
+@pytest.mark.parametrize("shape", [(), (1,), (8, 24), (4, 2, 16), (40_000,)])
 def test_numpy_and_devices_agree_however_the_array_is_cut(dtype, shape):
     array = np.random.default_rng(0).normal(0, 9, shape).astype(jnp.dtype(dtype))
     mesh = Mesh(np.array(jax.devices()).reshape(4, 2), ("data", "model"))
@@ -22,7 +23,7 @@ def test_numpy_and_devices_agree_however_the_array_is_cut(dtype, shape):
             assert int(jax.jit(lambda x: digest(x, jnp))(placed)) == wanted
 
 
-def test_any_bit_and_any_place_counts(monkeypatch):
+def test_any_bit_and_any_place_counts():
     array = np.random.default_rng(0).normal(size=(6, 50)).astype(np.float32)
     wanted = digest(array)
     assert wanted == 821865660
@@ -36,8 +37,6 @@ def test_any_bit_and_any_place_counts(monkeypatch):
     signs[:, :2] *= -1  # many flips of the highest bit, which plain sums would add up to nothing
     seen |= {digest(signs), digest(array[::-1].copy()), digest(np.zeros_like(array))}
     assert len(seen) == 1 + 4 * 32 + 3
-    monkeypatch.setattr(checksums, "_ENTRIES", 7)
-    assert digest(array) == wanted
 
 
 def test_arrays_of_eight_bytes_have_none():

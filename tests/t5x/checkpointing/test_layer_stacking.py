@@ -3,7 +3,6 @@
 import jax
 import numpy as np
 import pytest
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from t5x.checkpointing.layer_stacking import stack_layers, unstack_layers
 
@@ -39,21 +38,6 @@ def test_the_complete_training_state_survives_in_both_directions(golden):
     slots = stacked["state"]["param_states"]["encoder"]["layers"]["attention"]["key"]["kernel"]
     depth = golden.settings["config"]["num_encoder_layers"]
     assert slots["m"].shape == (depth, 1)
-
-
-def test_both_can_be_traced():
-    stacked = jax.jit(stack_layers)(tree())
-    assert equal(stacked, stack_layers(tree()))
-    assert equal(jax.jit(unstack_layers)(stacked), tree())
-
-
-def test_shapes_and_shardings_are_unstacked_as_arrays():
-    mesh = Mesh(np.array(jax.devices()[:2]).reshape(1, 2), ("data", "model"))
-    sharding = NamedSharding(mesh, PartitionSpec(None, "model"))
-    stacked = NamedSharding(mesh, PartitionSpec("data", None, "model"))
-    leaf = jax.ShapeDtypeStruct((2, 2, 4), np.float32, sharding=stacked)
-    back = unstack_layers({"layers": {"w": leaf}})["layers_1"]["w"]
-    assert (back.shape, back.dtype, back.sharding) == ((2, 4), np.float32, sharding)
 
 
 @pytest.mark.parametrize(

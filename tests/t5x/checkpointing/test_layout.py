@@ -46,14 +46,6 @@ def test_foreign_folders_are_neither_steps_nor_removed(golden, run):
     assert [layout.kind(f"{run}/checkpoint_{n}") for n in (1, 25)] == ["orbax", "legacy"]
 
 
-@pytest.mark.parametrize(
-    ("name", "step"),
-    [("checkpoint_20", 20), ("runs/a/checkpoint_7/", 7), ("checkpoint_x", None), ("a_3", None)],
-)
-def test_the_step_is_in_the_name(name, step):
-    assert layout.step_of(name) == step
-
-
 def test_steps_are_ascending_numbers_and_the_latest_is_the_last(tmp_path):
     assert layout.all_steps(str(tmp_path / "nowhere")) == []
     assert layout.latest_checkpoint(str(tmp_path)) is None

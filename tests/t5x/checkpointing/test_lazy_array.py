@@ -1,10 +1,12 @@
 """Arrays are read in part or completely, and a complete one is compared to its digest."""
 
+import types
 import zipfile
 
 import numpy as np
 import pytest
 
+from common.errors import Failure
 from t5x.checkpointing import checksums, lazy_array
 from t5x.checkpointing.lazy_array import DamagedCheckpoint, LazyArray
 
@@ -28,42 +30,28 @@ def test_a_complete_array_is_compared_to_its_digest():
     changed.read((slice(0, 1),))  # of a part there is no digest
 
 
-@pytest.mark.parametrize(
-    ("folder", "expected"),
-    [
-        ("/run/x", {"driver": "file", "path": "/run/x/"}),
-        ("gs://bucket/run/x/", {"driver": "gcs", "bucket": "bucket", "path": "run/x/"}),
-    ],
-)
-def test_storage_is_described_for_tensorstore(folder, expected):
-    assert lazy_array.storage(folder) == expected
-    inside = {"driver": "ocdbt", "base": expected, "path": "w/"}
-    assert lazy_array.storage(folder, "w/") == inside
-
-
-def test_other_storage_is_refused():
+def test_buckets_are_read_and_other_storage_is_refused():
+    in_bucket = {"driver": "gcs", "bucket": "bucket", "path": "run/x/"}
+    assert lazy_array.storage("gs://bucket/run/x/") == in_bucket
     with pytest.raises(ValueError, match="az://bucket/run"):
         lazy_array.storage("az://bucket/run")
 
 
-def test_unavailable_storage_is_not_damage():
-    def read():
+def test_unavailable_storage_is_not_damage(monkeypatch):
+    def result():
         raise ValueError("UNAVAILABLE: the bucket does not answer")
 
-    with pytest.raises(RuntimeError, match="UNAVAILABLE"):
-        lazy_array._readable("kernel", read)
+    opened = types.SimpleNamespace(result=result)
+    monkeypatch.setattr(lazy_array.ts, "open", lambda *_, **__: opened)
+    with pytest.raises(Failure, match="UNAVAILABLE"):
+        lazy_array.from_zarr("kernel", {}, None, gaps_are_zeros=True)()
 
 
-@pytest.mark.parametrize(
-    "error", [KeyError("a"), AttributeError("b"), IsADirectoryError("c"), zipfile.BadZipFile("d")]
-)
-def test_what_a_parser_raises_is_damage(error):
-    with pytest.raises(DamagedCheckpoint, match=r"^run/x"):
-        with lazy_array.parsing("run/x"):
-            raise error
-    with pytest.raises(DamagedCheckpoint, match="run/x"):
-        with lazy_array.parsing("run/x"):
-            raise FileNotFoundError
+def test_what_a_parser_raises_is_damage():
+    unreadable = KeyError, AttributeError, IsADirectoryError, FileNotFoundError, zipfile.BadZipFile
+    for error in unreadable:
+        with pytest.raises(DamagedCheckpoint, match=r"^run/x"), lazy_array.parsing("run/x"):
+            raise error("a")
     with pytest.raises(PermissionError), lazy_array.parsing("run/x"):  # which may pass
         raise PermissionError
     with pytest.raises(DamagedCheckpoint, match=r"^mine$"), lazy_array.parsing("run/x"):

@@ -44,9 +44,10 @@ def without(tree, *path):
         ),
     ],
 )
-def test_a_checkpoint_of_another_model_is_refused(run, wanted, name, setting):
-    """Only the checkpoint of another run may be restored in part."""
+def test_a_checkpoint_of_another_model_is_refused(run, monkeypatch, wanted, name, setting):
+    """Before numbers are read. Only the checkpoint of another run may be restored in part."""
     folder = saved(run, 1)
+    monkeypatch.setattr(LazyArray, "read", lambda *_: pytest.fail("was read"))
     with pytest.raises(ValueError, match=rf"{name}.*{setting}"):
         restore(folder, wanted, RestoreCheckpointConfig(folder), initial=zeros)
     with pytest.raises(ValueError, match=name) as own:
@@ -65,21 +66,6 @@ def test_an_encoder_and_a_t5_are_distinguished(run, given):
     kind = {"encoder": "an encoder", "t5": "a T5"}[given]
     with pytest.raises(ValueError, match=f"is of {kind}"):
         restore(path, like(wanted))
-
-
-def test_shapes_are_compared_before_numbers_are_read(run, monkeypatch):
-    folder = saved(run, 1)
-    monkeypatch.setattr(LazyArray, "read", lambda *_: pytest.fail("was read"))
-    with pytest.raises(ValueError, match="another shape"):
-        restore(folder, state(width=5))
-
-
-def test_a_file_cut_off_is_named_as_damage(run):
-    folder = saved(run, 1)
-    for path in glob.glob(f"{folder}/state/**/d/*", recursive=True):
-        os.truncate(path, os.path.getsize(path) // 2)
-    with pytest.raises(DamagedCheckpoint, match=run):
-        restore(folder, state())
 
 
 def flipped(folder):
@@ -123,13 +109,6 @@ def test_an_array_is_held_to_the_digest_of_its_writer(run, placed, wrong):
     with open(path, "w") as file:  # a later writer's, or T5X's
         json.dump(noted | {"custom_metadata": {}}, file)
     assert same(restore(folder, like(state())).state, state(1))
-
-
-def test_metadata_cut_off_is_damage(run):
-    folder = saved(run, 1)
-    os.truncate(f"{folder}/_CHECKPOINT_METADATA", 100)
-    with pytest.raises(DamagedCheckpoint, match="_CHECKPOINT_METADATA"):
-        restore(folder, state())
 
 
 def test_a_partial_restore_names_missing_parameters_and_keeps_their_initial_values(run):
@@ -196,9 +175,3 @@ def test_another_optimizer_starts_from_scratch_but_is_refused_on_resume(run, oth
     assert restored.step == 7
     with pytest.raises(ValueError, match="optimizer"):
         restore(folder, state(0), initial=zeros, **known)
-
-
-def test_an_evaluation_restores_the_parameters_alone(run):
-    folder = saved(run, 1)
-    wanted = {"target": state()["target"]}
-    assert same(restore(folder, wanted).state, wanted)

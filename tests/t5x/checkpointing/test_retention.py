@@ -80,23 +80,10 @@ def test_the_best_outlives_newer_ones(tmp_path):
     assert checkpoint_paths(best) == [f"{tmp_path}/checkpoint_2"]
 
 
-@pytest.mark.parametrize(
-    "text", [None, "{", "", "[]", "{}", "null", '{"values": [1]}', '{"values": {"a": 1}}']
-)
-def test_a_missing_or_damaged_record_is_refused(tmp_path, text):
+def test_a_missing_record_is_refused(tmp_path):
     saved(tmp_path, 5)
-    if text is not None:
-        (tmp_path / "best.json").write_text(text)
     with pytest.raises(ValueError, match="best"):
         checkpoint_paths(RestoreCheckpointConfig(str(tmp_path), mode="best"))
-
-
-@pytest.mark.parametrize(
-    "settings", [{"keep_best": 1}, {"keep_best": 1, "metric": "toy/exact"}, {"metric": METRIC}]
-)
-def test_settings_without_a_metric_are_refused(settings):
-    with pytest.raises(ValueError, match="metric"):
-        SaveCheckpointConfig(**settings)
 
 
 def test_a_run_saves_its_best_evaluation_beside_its_newest(tmp_path, monkeypatch):

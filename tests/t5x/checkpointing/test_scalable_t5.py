@@ -96,13 +96,6 @@ def test_a_scanned_tree_is_the_same_network(family):
     same(found, tree(values))
 
 
-def test_our_own_layout_passes_unchanged():
-    ours = tree({f"target/{k}": v for k, v in arrays(FAMILIES["umt5"]).items()})
-    found = scalable_t5.layer_by_layer(ours)
-    assert all(found[name] is array for name, array in ours.items())
-    assert list(found) == list(ours)
-
-
 @pytest.mark.parametrize("together", [False, True])
 def test_a_part_is_cut_from_the_complete_array(together):
     stored = reader.open_checkpoint(path_of("umt5/legacy"))
@@ -134,10 +127,3 @@ def test_layers_of_one_stored_array_read_it_once(together, index):
     for layer in layers.values():
         layer.read(index)
     assert len(reads) == 1
-
-
-def test_a_stack_has_one_number_of_layers():
-    shapes = {"pre_mlp_layer_norm/scale": (4, 3), "mlp/wi/kernel": (4, 2, 5)}
-    stored = {f"target/encoder/encoder/{k}": np.zeros(v) for k, v in shapes.items()}
-    with pytest.raises(ValueError, match="2 layers"):
-        scalable_t5.layer_by_layer(tree(stored))
