@@ -13,6 +13,7 @@ from t5x.inference.evaluator import (
     InferenceEvaluator,
     publish_predictions,
 )
+from t5x.monitoring.compile_stats import CompileStats
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import state_specs
 
@@ -55,16 +56,16 @@ def test_only_the_first_host_writes_predictions(case, tmp_path, monkeypatch, hos
     assert [path.name for path in tmp_path.iterdir()] == ["inference_eval"][host:]
 
 
-def test_all_evaluations_share_one_program_over_all_devices(case, tmp_path):
+def test_a_second_evaluation_compiles_nothing(case, tmp_path):
     model, partitioner, state = case
     cfg = toy.data("validation", batch_size=6)
     evaluator = InferenceEvaluator(cfg, seqio.Evaluator, model, partitioner, str(tmp_path))
-    for step in (0, 1):
-        params = jax.tree.map(lambda x, step=step: x + step, state.params)
-        assert set(evaluator.evaluate(params, step)) == {toy.TASK}
-    steps = evaluator.predictor._steps
-    compiled = {mode: step._cache_size() for mode, step in steps.items()}
-    assert compiled == {"decoding_params": 1, "predict": 1, "score": 1, "predict_with_aux": 0}
+    other = jax.tree.map(lambda x: x + 1, state.params)
+    stats = CompileStats()
+    assert set(evaluator.evaluate(state.params, 0)) == {toy.TASK}
+    first = len(stats.seconds)
+    assert set(evaluator.evaluate(other, 1)) == {toy.TASK}
+    assert len(stats.seconds) == first > 0
 
 
 def logged(folder, task, step, predictions):

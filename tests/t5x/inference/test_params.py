@@ -47,12 +47,6 @@ def test_parameters_are_restored_without_the_optimizer_on_any_mesh(state, saved,
     assert kernel.sharding.shard_shape(kernel.shape) == (1, 16, 32 // partitions)
 
 
-def test_parameters_may_be_rounded(saved):
-    path = f"{saved}/complete/checkpoint_0"
-    params, _ = restorer(1, path, dtype="bfloat16")(path)
-    assert {str(x.dtype) for x in jax.tree.leaves(params)} == {"bfloat16"}
-
-
 def test_what_a_checkpoint_lacks_is_drawn_only_with_a_seed(state, saved):
     path = f"{saved}/partial/checkpoint_0"
     with pytest.raises(ValueError, match="target/encoder/encoder_norm/scale"):

@@ -1,19 +1,19 @@
 """A file written chunk by chunk: a kill at any moment loses and doubles no line."""
 
 import contextlib
+import itertools
 import pathlib
 
 import pytest
 
-from common.errors import UserError
 from t5x.inference import resumable_jsonl
 from t5x.inference.resumable_jsonl import ResumableFile
 
 NOTES = {"checkpoint": "runs/a/checkpoint_5", "lengths": {"inputs": 8}}
 
 
-def opened(tmp_path, notes=NOTES):
-    return ResumableFile(str(tmp_path / "tmp"), str(tmp_path / "out.jsonl"), notes)
+def opened(folder, notes=NOTES):
+    return ResumableFile(str(folder / "tmp"), str(folder / "out.jsonl"), notes)
 
 
 def lines(*texts):
@@ -33,142 +33,94 @@ def test_chunks_become_one_file_in_order(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["out.jsonl"]
 
 
-def test_a_chunk_cut_short_does_not_count(tmp_path):
-    opened(tmp_path).add(lines("a", "b"), "seen")
-
-    def cut(path):
-        lines("c")(path)
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        opened(tmp_path).add(cut, "seen")
-    again = opened(tmp_path)
-    assert again.lines == 2
-    again.add(lines("c", "d"), "seen")
-    again.merge()
-    assert (tmp_path / "out.jsonl").read_text() == "a\nb\nc\nd\n"
+class Killed(BaseException):
+    """The process was taken away."""
 
 
-def test_a_merge_cut_short_is_made_again(tmp_path):
-    output = opened(tmp_path)
-    output.add(lines("a"), "seen")
-    (tmp_path / "tmp" / "merged.tmp").write_text("half")
-    opened(tmp_path).merge()
-    assert (tmp_path / "out.jsonl").read_text() == "a\n"
+class Kill:
+    """Counts the changes of files, and kills instead of change `at`."""
+
+    def __init__(self, patch, at: int):
+        self.left = at
+        for name in ("rename", "remove"):
+            patch.setattr(resumable_jsonl.gfile, name, self._counted(name))
+        patch.setattr(resumable_jsonl.gfile, "rmtree", self._rmtree)
+
+    def change(self):
+        if not self.left:
+            raise Killed
+        self.left -= 1
+
+    def _counted(self, name):
+        original = getattr(resumable_jsonl.gfile, name)
+
+        def changed(*args, **kwargs):
+            self.change()
+            return original(*args, **kwargs)
+
+        return changed
+
+    def _rmtree(self, folder):
+        for path in sorted(pathlib.Path(folder).iterdir(), reverse=True):
+            self.change()
+            path.unlink()
+        self.change()
+        pathlib.Path(folder).rmdir()
 
 
-@pytest.mark.parametrize("removed", range(4))
-def test_a_merge_killed_while_it_deletes_chunks_is_resumed(tmp_path, monkeypatch, removed):
-    output, left = opened(tmp_path), [removed]
-    for text in "abc":
-        output.add(lines(text), "seen")
-    remove = resumable_jsonl.gfile.remove
+def write_all(folder, change=lambda: None):
+    """Write the lines a, b and c, each a chunk, from where an earlier process was killed."""
 
-    def cut(path):
-        if not left[0]:
-            raise KeyboardInterrupt
-        left[0] -= 1
-        remove(path)
+    def write(text):
+        def half(path):
+            pathlib.Path(path).write_text("ha")
+            change()
+            lines(text)(path)
 
-    with monkeypatch.context() as patched, contextlib.suppress(KeyboardInterrupt):
-        patched.setattr(resumable_jsonl.gfile, "remove", cut)
+        return half
+
+    output = opened(folder)
+    output.check("abc"[: output.lines])  # made of the same examples
+    if not output.finished:
+        for i in range(output.lines, 3):
+            output.add(write("abc"[i]), "abc"[: i + 1])
         output.merge()
-    again = opened(tmp_path)
-    assert again.finished
-    assert again.lines == 3
-    assert (tmp_path / "out.jsonl").read_text() == "a\nb\nc\n"
-    (tmp_path / "out.jsonl").unlink()  # then the remaining chunks are resumed
-    again = opened(tmp_path)
-    assert (again.finished, again.lines) == (False, 3 - removed)
-    for text in "abc"[again.lines :]:
-        again.add(lines(text), "seen")
-    again.merge()
-    assert (tmp_path / "out.jsonl").read_text() == "a\nb\nc\n"
-
-
-def test_lines_with_other_notes_are_not_resumed(tmp_path):
-    opened(tmp_path).add(lines("a"), "seen")
-    other = {**NOTES, "checkpoint": "runs/a/checkpoint_9"}
-    with pytest.raises(ValueError, match=r"checkpoint_5', .*checkpoint_9'"):
-        opened(tmp_path, other)
-    with pytest.raises(ValueError, match="decode_fn"):  # which was not noted
-        opened(tmp_path, {**NOTES, "decode_fn": "b"})
-    assert opened(tmp_path).lines == 1
-
-
-@pytest.mark.parametrize("merged", [False, True])
-def test_lines_made_of_other_examples_are_not_resumed(merged, tmp_path):
-    output = opened(tmp_path)
-    output.check("nothing")  # no line is made of anything
-    output.add(lines("a", "b"), "two")
-    output.add(lines("c"), "three")
-    if merged:
-        output.merge()
-    opened(tmp_path).check("three")
-    for other in ("two", "others"):
-        with pytest.raises(UserError, match="examples"):
-            opened(tmp_path).check(other)
-
-
-def test_a_chunk_that_was_not_finished_leaves_the_digest_of_those_before(tmp_path, monkeypatch):
-    opened(tmp_path).add(lines("a"), "one")
-    rename = resumable_jsonl.gfile.rename
-
-    def cut(source, target, overwrite):
-        if "chunk00001" in target:
-            raise KeyboardInterrupt
-        rename(source, target, overwrite)
-
-    with monkeypatch.context() as patched, contextlib.suppress(KeyboardInterrupt):
-        patched.setattr(resumable_jsonl.gfile, "rename", cut)
-        opened(tmp_path).add(lines("b"), "two")
-    opened(tmp_path).check("one")
-
-
-def test_without_a_line_anything_may_begin(tmp_path):
-    opened(tmp_path)
-    assert opened(tmp_path, {"checkpoint": "other"}).lines == 0
-
-
-def test_a_finished_file_is_recognized_until_its_notes_are_deleted(tmp_path):
-    output = opened(tmp_path)
-    output.add(lines("a"), "seen")
-    assert not output.finished
-    output.merge()
-    assert opened(tmp_path).finished
-    with pytest.raises(ValueError, match="checkpoint"):
-        opened(tmp_path, {**NOTES, "checkpoint": "other"})
+    assert opened(folder).finished
     output.delete_notes()
+
+
+@pytest.mark.parametrize("is_removed", [False, True])  # a file that was complete
+def test_a_kill_at_any_change_of_a_file_loses_and_doubles_no_line(
+    tmp_path, monkeypatch, is_removed
+):
+    for at in itertools.count():
+        folder = tmp_path / str(at)
+        with monkeypatch.context() as patch, contextlib.suppress(Killed):
+            kill = Kill(patch, at)
+            write_all(folder, kill.change)
+        if is_removed:
+            (folder / "out.jsonl").unlink(missing_ok=True)
+        write_all(folder)
+        assert (folder / "out.jsonl").read_text() == "a\nb\nc\n", at
+        assert [path.name for path in folder.iterdir()] == ["out.jsonl"]
+        if kill.left:  # not reached
+            break
+    assert at > 12
+
+
+def test_lines_and_finished_files_of_other_notes_or_examples_are_not_resumed(tmp_path):
+    opened(tmp_path, {"checkpoint": "other"})  # which has no line yet
+    opened(tmp_path).add(lines("a"), "one")
+    for is_finished in (False, True):
+        assert opened(tmp_path).finished is is_finished
+        opened(tmp_path).check("one")
+        with pytest.raises(ValueError, match="examples"):
+            opened(tmp_path).check("others")
+        with pytest.raises(ValueError, match=r"checkpoint_5', .*checkpoint_9'"):
+            opened(tmp_path, {**NOTES, "checkpoint": "runs/a/checkpoint_9"})
+        with pytest.raises(ValueError, match="decode_fn"):  # which was not noted
+            opened(tmp_path, {**NOTES, "decode_fn": "b"})
+        if not is_finished:
+            opened(tmp_path).merge()
+    opened(tmp_path).delete_notes()
     assert not opened(tmp_path, {"checkpoint": "other"}).finished
-
-
-@pytest.mark.parametrize("removed", range(3))
-def test_deleting_notes_can_be_killed_at_any_moment(tmp_path, monkeypatch, removed):
-    output = opened(tmp_path)
-    output.add(lines("a"), "seen")
-    output.merge()
-
-    def cut(folder):
-        for name in sorted(pathlib.Path(folder).iterdir(), reverse=True)[:removed]:
-            name.unlink()
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched, contextlib.suppress(KeyboardInterrupt):
-        patched.setattr(resumable_jsonl.gfile, "rmtree", cut)
-        output.delete_notes()
-    assert not opened(tmp_path, {"checkpoint": "other"}).finished
-
-
-def test_notes_are_written_atomically_and_once(tmp_path, monkeypatch):
-    def cut(*_, **__):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(resumable_jsonl.gfile, "rename", cut)
-        with pytest.raises(KeyboardInterrupt):
-            opened(tmp_path)
-    assert not (tmp_path / "tmp" / "out.jsonl-notes.json").exists()
-    opened(tmp_path).add(lines("a"), "seen")
-    with monkeypatch.context() as patched:
-        patched.setattr(resumable_jsonl.gfile, "rename", cut)
-        assert opened(tmp_path).lines == 1
