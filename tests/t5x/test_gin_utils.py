@@ -1,13 +1,11 @@
 """Every mistake in gin files or flags is one sentence with its place, its name and what to do."""
 
-import subprocess
 import sys
 import types
 
 import pytest
 
 import gin
-from common.errors import ROOT
 from fakes import valid_run
 from t5x import gin_utils
 
@@ -68,43 +66,22 @@ def test_the_command_line_may_name_unbound_imports_of_files(entry_point):
     )
 
 
-@pytest.mark.parametrize(
-    ("bindings", "says"),
-    [
-        ([BOTH[0], "TRAIN_STEPS = '5'"], "TRAIN_STEPS is '5', but train.total_steps must be of "),
-        (["MODEL_DIR = ''", BOTH[1]], "MODEL_DIR is '', but train.model_dir must not be empty."),
-    ],
-)
-def test_values_are_checked_under_the_name_that_was_set(entry_point, bindings, says):
-    def train(model_dir: str, total_steps: int, eval_period: int = 1000, actions=None):
-        return None
-
-    train.__module__ = "__main__"
-    entry_point.train = train
-    assert sentence(GOOD, bindings).startswith(says)
-
-
 # A line of a file, its number, and names that the sentence has: the wrong one and the nearest.
 MISTAKES = [
     ("A = [1, %A]", "", "A"),
     ("A = %B\nB = {'x': %A}", "", "B = %A = %B"),
-    ("train_script.train.evl_period = 1", "10", "'evl_period' 'eval_period'"),
     ("train_script.train:\n  evl_period = 1", "11", "'evl_period' 'eval_period'"),
     ("train_script.trian.x = 1", "10", "'trian' 'train'"),
     ("from t5x import schedules\nX = @schedules.create_lr()", "11", "'create_lr'"),
-    ("from t5x import schedulez", "10", "'t5x.schedulez' 'schedules'"),
     ("from t5x.examples.t5 import netwrk", "10", "'t5x.examples.t5.netwrk' 'network'"),
     ("import nosuch.thing", "10", "'nosuch'"),
     ("schedules.x.y = 1", "10", "from t5x import schedules"),
     ("trian_script.train.eval_period = 1", "10", "trian_script 'train_script'"),
     ("MODEL_DIR = runs/x", "10", "MODEL_DIR = 'runs/x'"),
-    ("TRAIN_STEPS = 5 steps", "10", "TRAIN_STEPS = '5 steps'"),
-    ("TRAIN_STEPS", "10", "'TRAIN_STEPS'"),
     ("TRAIN_STEPS =", "10", "'TRAIN_STEPS ='"),
     ("include 't5x/configs/runs/pretrian.gin'", "10", "t5x/configs/runs/pretrain.gin"),
     ("X = @dynamic.nothing()", "10", "dynamic"),
     ("from t5x.examples.scalable_t5 import network", "10", "t5x.examples.scalable_t5"),
-    ("include 't5x/examples/scalable_t5/umt5/pretrain_base.gin'", "10", "umt5/pretrain_base.gin"),
     ("import t5.data.mixtures", "10", "'t5'"),
     ("from t5x import adafactor\nM = @adafactor.HParamMap()", "11", "HParamMap"),
     ("import broken_module", "10", "broken_module 'nosuch_dependency'"),
@@ -126,7 +103,6 @@ def test_mistakes_in_a_file_name_place_and_nearest(line, place, names, tmp_path,
     [
         ("MODEL_DIR = runs/x", ["--gin.MODEL_DIR=\"'runs/x'\""]),
         ("train.evl_period = 1", ["'evl_period'", "'eval_period'"]),
-        ("trian.eval_period = 1", ["'trian'", "'train'"]),
         ("train_script.trian.x = 1", ["'trian'", "'train'"]),
         ("TRAIN_STPES = 5", ["'TRAIN_STEPS'"]),
         ("UNHEARD_OF_THING = 5", []),
@@ -211,44 +187,6 @@ def test_the_saved_configuration_parses_to_itself(tmp_path, entry_point):
     gin.clear_config()
     gin_utils.parse_gin_flags([], [str(tmp_path / "run" / "config.gin")], [])
     assert gin.config_str() == saved
-
-
-@pytest.mark.parametrize(
-    ("flag", "status", "said"),
-    [
-        ("--gin.N=3", 0, "3 steps"),
-        ("--gin.N=-1", 2, "Error: N is -1"),
-        ("--gin.N=x", 2, "Error: --gin.N=x: "),
-        ("--gin.N", 2, "Error: --gin.N has no value"),
-    ],
-)
-def test_an_entry_point_ends_with_a_sentence_and_a_status(tmp_path, flag, status, said):
-    (tmp_path / "run.gin").write_text(
-        HEAD + "import __main__ as s\ns.run.n = %N\nN = %gin.REQUIRED\n"
-    )
-    # The message must come from the repository for its traceback to be left out.
-    (tmp_path / "run.py").write_text(
-        "import gin\nfrom absl import flags\nfrom t5x import gin_utils\n"
-        "flags.DEFINE_multi_string('gin_bindings', [], '')\n"
-        "def run(n):\n    print(n, 'steps')\n"
-        "    if n < 0: gin_utils.rewrite_gin_args([f'--gin.n_is_{n}'])\n"
-        "def main(_):\n"
-        "    gin_utils.parse_gin_flags([], ['run.gin'], flags.FLAGS.gin_bindings)\n"
-        "    gin.get_configurable(run)()\n"
-        "gin_utils.run(main)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "run.py", flag],
-        cwd=tmp_path,
-        env={"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu", "PATH": "/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    said = said.replace("N is -1", "--gin.n_is_-1 has no value")
-    assert done.returncode == status, done.stderr
-    assert said in done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
 
 
 def test_values_may_be_computed_in_a_gin_file(entry_point):

@@ -7,10 +7,9 @@ import optax
 import pytest
 from flax import serialization
 
-from t5x import adafactor, checkpoints, optimizers
-from t5x.checkpointing.layer_stacking import stack_layers, unstack_layers
-from t5x.checkpointing.restore import by_name, restore
-from t5x.partitioning import PjitPartitioner
+from t5x import optimizers
+from t5x.checkpointing.layer_stacking import unstack_layers
+from t5x.checkpointing.restore import by_name
 
 PARAMS = {"a": jnp.arange(6.0).reshape(2, 3), "b": {"scale": jnp.ones(3)}}
 AXES = {"a": ("embed", "mlp"), "b": {"scale": ("embed",)}}
@@ -66,43 +65,6 @@ def test_groups_of_parameters_that_are_not_there_are_refused(name):
     optimizer = getattr(optimizers, name)(no_decay=["scale", "bias", "scales"])
     with pytest.raises(ValueError, match=rf"{name}.no_decay has 'scales'"):
         optimizer.init(PARAMS, AXES)
-
-
-def states():
-    """A state of each optimizer for parameters with stacked layers."""
-    params = {"encoder": {"layers": {"w": np.ones((2, 3), np.float32)}, "norm": np.ones(3)}}
-    adamw, chain = optimizers.adamw(), chained()
-    return params, [(optimizer, optimizer.init(params, None)) for optimizer in (adamw, chain)]
-
-
-@pytest.mark.parametrize("which", [0, 1])
-def test_a_state_comes_back_from_disk_layer_by_layer(tmp_path, which):
-    params, made = states()
-    optimizer, state = made[which]
-    state = jax.tree.map(lambda x: np.asarray(x) + 3, state)
-    on_disk = unstack_layers(
-        {"param_states": serialization.to_state_dict(state), "step": np.int32(3)}
-    )
-    tree = {"target": unstack_layers(params), "state": on_disk}
-    with checkpoints.Checkpointer(str(tmp_path)) as checkpointer:
-        checkpointer.save(3, tree)
-    like = jax.tree.map(lambda x: jax.ShapeDtypeStruct(np.shape(x), np.asarray(x).dtype), tree)
-    restored = restore(f"{tmp_path}/checkpoint_3", like).state
-    back = stack_layers(restored)["state"]["param_states"]
-    same(serialization.from_state_dict(optimizer.init(params, None), back), state)
-
-
-def test_each_optimizer_knows_its_usual_rates():
-    made = {
-        "adafactor.Adafactor": adafactor.Adafactor(),
-        **{f"optimizers.{n}": getattr(optimizers, n)() for n in ("adamw", "adamw_scaled", "muon")},
-    }
-    assert [made[name].usual_rates.optimizer for name in made] == list(made)
-    assert [o.usual_rates.must_end for o in made.values()] == [False, False, False, True]
-    assert not optimizers.muon(must_end=False).usual_rates.must_end
-    absolute = adafactor.Adafactor(multiply_by_parameter_scale=False).usual_rates
-    assert absolute.most < made["adafactor.Adafactor"].usual_rates.most
-    assert not hasattr(chained(), "usual_rates")
 
 
 RANDOM = np.random.default_rng(0)
@@ -237,25 +199,6 @@ def test_a_state_has_axes_and_goes_to_dicts_and_back(name):
     back = serialization.from_state_dict(optimizer.init(params, axes), plain)
     assert jax.tree.structure(back) == jax.tree.structure(state)
     same(back, state)
-
-
-def test_a_step_of_muon_is_the_same_on_eight_devices():
-    params, axes = {**PARAMS, **STACKED}, {**AXES, **STACKED_AXES}
-    optimizer = optimizers.muon()
-    state, grads = optimizer.init(params, axes), gradient(params)
-
-    def step(params, state):
-        return optimizer.update(grads, state, params, axes, jnp.int32(0), jnp.float32(0.1))
-
-    partitioner = PjitPartitioner(num_partitions=2)
-    place = lambda x, names: jax.device_put(x, partitioner.sharding(names, x.shape))
-    with partitioner.activations():
-        found = jax.jit(step)(
-            jax.tree.map(place, params, axes),
-            jax.tree.map(place, state, optimizer.state_axes(params, axes)),
-        )
-    close = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
-    jax.tree.map(close, found, step(params, state))
 
 
 def plain_muon(layers_of):

@@ -26,41 +26,34 @@ def spec(axes, shape, partitions=2, **rules):
     return mesh_axes(axes, rules, PjitPartitioner(partitions).mesh, shape)
 
 
+ONE, TWO = ({"parameter_partitioning_dims": n} for n in (1, 2))
+ACTIVATIONS = {"activation_partitioning_dims": 2}
+
+
 @pytest.mark.parametrize(
-    ("axes", "shape", "expected"),
+    ("axes", "shape", "expected", "rules"),
     [
-        (("batch", "length", "embed"), (8, 16, 32), ("data", None, None)),
-        (("embed", "mlp"), (32, 64), ("data", "model")),
-        (("layers", "joined_kv", "embed"), (3, 64, 32), (None, "model", "data")),
-        (("vocab", "embed"), (512, 32), ("model", "data")),
-        (("heads", "relpos_buckets"), (4, 32), ("model", None)),
-        ((None, "mlp"), (8, 64), (None, "model")),
-        ((), (), ()),
+        (("batch", "length", "embed"), (8, 16, 32), ("data", None, None), {}),
+        (("embed", "mlp"), (32, 64), ("data", "model"), {}),
+        (("layers", "joined_kv", "embed"), (3, 64, 32), (None, "model", "data"), {}),
+        (("vocab", "embed"), (512, 32), ("model", "data"), {}),
+        (("heads", "relpos_buckets"), (4, 32), ("model", None), {}),
+        ((None, "mlp"), (8, 64), (None, "model"), {}),
+        ((), (), (), {}),
+        # What a mesh axis does not divide is replicated.
+        (("embed", "mlp"), (31, 63), (None, None), {}),
+        (("batch", "length"), (3, 8), (None, None), {}),
+        # A mesh axis serves one dimension: the first that it divides.
+        (("vocab", "mlp"), (64, 64), ("model", None), {}),
+        (("vocab", "mlp"), (63, 64), (None, "model"), {}),
+        # Two dimensions of parameters or activations, or upstream's one.
+        (("embed", "mlp"), (32, 64), ("data", "model"), TWO),
+        (("batch", "length", "embed"), (8, 4, 32), ("data", None, "model"), TWO | ACTIVATIONS),
+        (("embed", "mlp"), (32, 64), (None, "model"), ONE),
     ],
 )
-def test_an_axis_follows_its_rule(axes, shape, expected):
-    assert spec(axes, shape) == PartitionSpec(*expected)
-
-
-def test_what_a_mesh_axis_does_not_divide_is_replicated():
-    assert spec(("embed", "mlp"), (31, 63)) == PartitionSpec(None, None)
-    assert spec(("batch", "length"), (3, 8)) == PartitionSpec(None, None)
-
-
-def test_a_mesh_axis_serves_one_dimension():
-    assert spec(("vocab", "mlp"), (64, 64)) == PartitionSpec("model", None)
-    # The next that it could serve gets it where the first is indivisible.
-    assert spec(("vocab", "mlp"), (63, 64)) == PartitionSpec(None, "model")
-
-
-def test_two_dimensional_partitioning_spreads_the_embedding_axis():
-    two = {"parameter_partitioning_dims": 2, "activation_partitioning_dims": 2}
-    assert spec(("embed", "mlp"), (32, 64), **two) == PartitionSpec("data", "model")
-    assert spec(("batch", "length", "embed"), (8, 4, 32), **two) == PartitionSpec(
-        "data", None, "model"
-    )
-    upstreams = {"parameter_partitioning_dims": 1}
-    assert spec(("embed", "mlp"), (32, 64), **upstreams) == PartitionSpec(None, "model")
+def test_an_axis_follows_its_rule(axes, shape, expected, rules):
+    assert spec(axes, shape, **rules) == PartitionSpec(*expected)
 
 
 def test_rules_can_be_added_and_must_be_there():
@@ -157,14 +150,6 @@ def test_constrain_lays_out_inside_a_step_and_nowhere_else():
     assert constrain(x, "batch", "length", "mlp") is x
 
 
-def test_a_batch_is_sharded_over_the_data_axis():
-    partitioner = PjitPartitioner(2)
-    batch = jax.device_put(np.arange(8), partitioner.batch_sharding)
-    found = {tuple(s.data.tolist()) for s in batch.addressable_shards}
-    assert found == {(0, 1), (2, 3), (4, 5), (6, 7)}
-    assert partitioner.replicated.spec == PartitionSpec()
-
-
 def test_a_parameter_is_gathered_in_use_and_its_gradient_sharded():
     partitioner = PjitPartitioner(2)
     kernel = jax.device_put(
@@ -202,12 +187,6 @@ def test_a_mesh_of_slices_has_complete_models_in_each():
     assert all(len({device.slice_index for device in row}) == 1 for row in grid)
 
 
-def test_devices_without_slices_are_one_slice_a_process():
-    partitioner = PjitPartitioner(ici_mesh_shape=(2, 2, 2), dcn_mesh_shape=(1, 1, 1))
-    assert partitioner.mesh.shape == {"data": 4, "model": 2}
-    partitioner.check_batch(8, None, "batch")
-
-
 @pytest.mark.parametrize(
     ("ici", "dcn"),
     [((1, 2, 4), None), (None, (1, 1, 1)), ((2, 4), (1, 1)), ((1, 2, 2), (1, 1, 1))],
@@ -227,12 +206,6 @@ def test_a_stack_is_cut_over_all_devices_behind_zeros(partitions):
     assert len({s.index[0].start for s in found.addressable_shards}) == 8
     np.testing.assert_array_equal(found[:10], stack)
     assert not found[10:].any()
-
-
-def test_this_process_needs_all_rows_of_its_devices():
-    assert PjitPartitioner(2).host_rows(24) == (0, 24)
-    assert PjitPartitioner(8).host_rows(3) == (0, 3)
-    assert PjitPartitioner(devices=jax.devices()[:1]).host_rows(5) == (0, 5)
 
 
 class SharedRows:

@@ -21,20 +21,12 @@ def test_golden_rates_are_met_exactly(spec):
     rate = create_learning_rate_scheduler(
         factors=factors, base_learning_rate=float(base), warmup_steps=int(warmup)
     )
+    jitted = jax.jit(rate)
     for step, expected in GOLDEN[spec].items():
         assert float(rate(int(step))) == expected, step
         assert float(rate(jnp.int32(step))) == expected, step
-
-
-@pytest.mark.parametrize("spec", GOLDEN)
-def test_jit_changes_nothing_but_rounding(spec):
-    factors, base, warmup = spec.split("|")
-    rate = create_learning_rate_scheduler(factors, float(base), int(warmup))
-    for step in (0, 1, 99, 100, 10_000, 20_000):
-        jitted = jax.jit(rate)(jnp.int32(step))
-        assert jitted.dtype == jnp.float32
-        assert jitted.shape == ()
-        np.testing.assert_allclose(jitted, rate(step), rtol=1e-6)
+        np.testing.assert_allclose(jitted(jnp.int32(step)), expected, rtol=1e-6)
+    assert (jitted(5).dtype, jitted(5).shape) == (jnp.float32, ())
 
 
 # name, step, expected; warmup 10, decay 0.1 every 7, cycle 20, base 2.
@@ -116,10 +108,6 @@ def test_step_offset_shifts_the_schedule_and_never_looks_before_it():
 def test_bad_arguments_are_named_before_the_first_step(arguments, message):
     with pytest.raises(ValueError, match=message):
         create_learning_rate_scheduler(**arguments)
-
-
-def test_constant_alone_needs_no_warmup():
-    assert float(create_learning_rate_scheduler("constant", 0.25, warmup_steps=0)(0)) == 0.25
 
 
 START, END = 999_900, 1_001_900  # a fine-tune of 2,000 steps from a public checkpoint

@@ -89,7 +89,7 @@ def test_a_step_compiles_in_the_background_once_and_is_waited_for(monkeypatch):
         trainer.compile({})
     lowered.go.set()
     trainer.wait_compiled()
-    assert (trainer._train_step, lowered.calls) == ("a compiled step", 1)
+    assert lowered.calls == 1
     assert trainer.compile_seconds > 0
 
 
@@ -111,7 +111,7 @@ def test_on_a_gpu_nothing_compiles_before_the_state_is_there(monkeypatch):
     trainer.compile({})
     assert lowered.calls == 0
     trainer.wait_compiled()
-    assert (trainer._train_step, lowered.calls) == ("a compiled step", 1)
+    assert lowered.calls == 1
 
 
 def test_an_evaluation_adds_batches_up_and_leaves_the_state(trained):

@@ -14,17 +14,11 @@ def steps_filled(watch, stops, evaluations=()):
     return found
 
 
-def test_sentences_are_filled_in_at_evaluations():
-    watch = Watch(infill_sentences=("a <extra_id_0>",))
-    assert steps_filled(watch, range(10, 60, 10), evaluations=(20, 40)) == [20, 40]
-
-
-def test_a_period_is_kept_at_the_next_stop():
-    watch = Watch(infill_sentences=("a <extra_id_0>",), infill_period=25)
-    assert steps_filled(watch, range(10, 110, 10)) == [30, 50, 80, 100]
-
-
-def test_nothing_is_due_without_sentences():
+def test_sentences_are_filled_in_at_evaluations_or_by_a_period_of_their_own():
+    given = {"infill_sentences": ("a <extra_id_0>",)}
+    assert steps_filled(Watch(**given), range(10, 60, 10), evaluations=(20, 40)) == [20, 40]
+    own = Watch(**given, infill_period=25)
+    assert steps_filled(own, range(10, 110, 10)) == [30, 50, 80, 100]
     assert steps_filled(Watch(infill_period=1), range(5), evaluations=range(5)) == []
 
 
@@ -44,7 +38,3 @@ def test_losses_of_another_task_are_not_compared():
     assert watch.reference(0, "mine") == ""
     assert watch.known_losses(["ro_mini", "mine"]) == {0: 8.15}
     assert watch.known_losses(["mine"]) == {}
-
-
-def test_the_default_is_tensorboard_alone():
-    assert Watch().writers == ("tensorboard",)

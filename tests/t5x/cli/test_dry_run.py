@@ -7,15 +7,6 @@ from fakes import toy
 from t5x.checkpointing.restore import Match
 from t5x.cli import dry_run
 from t5x.loop.triggers import TrainingPlan
-from t5x.partitioning import PjitPartitioner
-
-
-def test_the_table_has_a_line_a_check_and_counts_verdicts(capsys):
-    dry_run.show({"batch": "16 rows", "start": dry_run.warning("no optimizer", "a setting")})
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[1].split() == ["batch", "ok", "16", "rows"]
-    assert lines[2].split() == ["start", "warning", "no", "optimizer", "a", "setting"]
-    assert lines[-1] == "1 ok, 1 warning"
 
 
 def test_steps_that_are_left():
@@ -23,15 +14,6 @@ def test_steps_that_are_left():
     assert dry_run.steps(plan, 0).figure == "0 to 3,000, saved every 1,000, evaluated never"
     done = dry_run.steps(plan, 3000)
     assert (done.verdict, done.to_set) == ("warning", "TRAIN_STEPS above 3000")
-
-
-def test_data_model_and_batch():
-    cfgs = {"train": toy.data("train"), "train_eval": toy.data("validation"), "infer_eval": None}
-    assert dry_run.data(cfgs).startswith(f"{toy.TASK} (train), {toy.TASK} (validation): ")
-    params = {"kernel": jax.ShapeDtypeStruct((1000, 300), jnp.float32)}
-    assert dry_run.model(params, toy.VOCABULARY).figure.startswith("0.3 M parameters; ")
-    found = dry_run.batch(16, PjitPartitioner(devices=jax.devices()[:1]))
-    assert found == "16 rows, 1 device (cpu): 1 copy of the model on 1 device each"
 
 
 def test_an_embedding_of_many_unused_rows_is_a_warning():

@@ -6,7 +6,6 @@ import types
 
 import jax
 import pytest
-import seqio
 from absl import flags
 from absl.testing import flagsaver
 
@@ -58,20 +57,9 @@ def run(entry_point, *arguments):
     return calls
 
 
-def test_main_gets_its_bindings_and_later_ones_win(entry_point):
-    assert run(entry_point, "--gin_file=a.gin") == [(3, "runs/x", False)]
-
-
-def test_the_command_line_wins_over_files(entry_point):
-    found = run(entry_point, "--gin_file=a.gin", "--gin_bindings=STEPS = 7")
-    assert found == [(7, "runs/x", False)]
-
-
-def test_files_are_found_in_the_search_paths(entry_point, tmp_path):
-    (tmp_path / "deep").mkdir()
-    (tmp_path / "a.gin").rename(tmp_path / "deep" / "b.gin")
-    found = run(entry_point, "--gin_file=b.gin", f"--gin_search_paths=none,{tmp_path}/deep")
-    assert found == [(3, "runs/x", False)]
+@pytest.mark.parametrize(("flags", "steps"), [([], 3), (["--gin_bindings=STEPS = 7"], 7)])
+def test_main_gets_its_bindings_and_the_command_line_wins(entry_point, flags, steps):
+    assert run(entry_point, "--gin_file=a.gin", *flags) == [(steps, "runs/x", False)]
 
 
 @pytest.mark.parametrize("flags", [[], ["--print_config"]], ids=str)
@@ -189,13 +177,6 @@ def test_a_preempted_run_may_have_its_own_exit_status(entry_point, monkeypatch):
     assert ended.value.code == 75
 
 
-@pytest.mark.parametrize("given", [{"process_count": 2}, {"process_index": 1}])
-def test_a_number_of_processes_without_an_address_is_refused(given):
-    values = {"process_count": None, "process_index": None, "coordinator_address": None, **given}
-    with pytest.raises(ValueError, match=r"need --coordinator_address=HOST:PORT of process 0"):
-        cli.join_others(types.SimpleNamespace(**values, roll_call_seconds=1))
-
-
 # Each end in a fork of a process that has imported the libraries, which takes seconds.
 HANGS = """
 import concurrent.futures, os, sys, threading, time
@@ -234,27 +215,9 @@ for end in (error, status):
 """
 
 
-@pytest.fixture(scope="module")
-def ended():
+@pytest.mark.slow
+def test_no_end_waits_for_a_thread_that_hangs():
     command = [sys.executable, "-c", HANGS]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=ROOT)
-
-
-def test_no_end_waits_for_a_thread_that_hangs(ended):
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=ROOT)
     assert ended.stdout.splitlines() == ["error 1", "status 0"], ended.stderr
     assert "it hangs" in ended.stderr
-
-
-def test_a_folder_that_a_module_has_set_stays(entry_point, monkeypatch):
-    monkeypatch.setattr("seqio.utils._TFDS_DATA_DIR_OVERRIDE", "/own")
-    run(entry_point, "--gin_file=a.gin")
-    assert seqio.utils._TFDS_DATA_DIR_OVERRIDE == "/own"
-
-
-def test_the_folders_of_data_sets_reach_seqio(entry_point, monkeypatch):
-    monkeypatch.setattr("seqio.utils._TFDS_DATA_DIR_OVERRIDE", None)
-    monkeypatch.setattr("seqio.utils._GLOBAL_CACHE_DIRECTORIES", ["/a"])
-    folders = ("--tfds_data_dir=/tfds", "--seqio_additional_cache_dirs=/a,/b")
-    run(entry_point, "--gin_file=a.gin", *folders)
-    assert seqio.utils._TFDS_DATA_DIR_OVERRIDE == "/tfds"
-    assert seqio.utils._GLOBAL_CACHE_DIRECTORIES == ["/a", "/b"]

@@ -5,7 +5,7 @@ import pytest
 import seqio
 import tensorflow as tf
 
-from t5x.input_pipeline.packing import ConvertedRows, PairRows
+from t5x.input_pipeline.packing import PairRows
 
 LENGTHS = {"inputs": 9, "targets": 6}
 
@@ -52,14 +52,6 @@ def test_rows_are_seqios(pack, shortest):
     assert_same(laid(some, pack, 7), converted(some, pack))
 
 
-def test_an_example_in_the_docstring():
-    some = [{"inputs": [7, 8, 1], "targets": [3, 1]}, {"inputs": [5, 1], "targets": [9, 4, 1]}]
-    found = {k: v.tolist() for k, v in laid(some, True, 2).items()}
-    assert found["encoder_segment_ids"] == [[1, 1, 1, 2, 2, 0, 0, 0, 0]]
-    assert found["decoder_input_tokens"] == [[0, 3, 0, 9, 4, 0]]
-    assert found["decoder_positions"] == [[0, 1, 0, 1, 2, 0]]
-
-
 @pytest.mark.parametrize("pack", [True, False])
 def test_rows_taken_one_by_one_and_carried_over_are_the_same(pack):
     some = examples(40)
@@ -92,19 +84,3 @@ def test_examples_of_other_features_are_refused():
     dataset = tf.data.Dataset.from_tensors({"inputs": [1, 2], "targets": [[1.0]]})
     with pytest.raises(ValueError, match="'targets'"):
         PairRows(LENGTHS, pack=False).examples(dataset)
-
-
-def test_rows_of_another_converter_are_handed_on():
-    spec = {k: tf.TensorSpec([None], tf.int32) for k in LENGTHS}
-    some = examples(20)
-    dataset = tf.data.Dataset.from_generator(lambda: iter(some), output_signature=spec)
-    rows = ConvertedRows(seqio.EncDecFeatureConverter(pack=True), LENGTHS)
-    made = rows.examples(dataset).as_numpy_iterator()
-    assert rows.complete == 0
-    for batch in made:
-        rows.add(batch)
-    again = ConvertedRows(seqio.EncDecFeatureConverter(pack=True), LENGTHS)
-    again.load(rows.state())
-    again.drop(1)
-    wanted = converted(some, pack=True)
-    assert_same(again.first(again.complete), {k: v[1:] for k, v in wanted.items()})

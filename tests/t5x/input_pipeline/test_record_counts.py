@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from jax.experimental import multihost_utils
 
-from t5x.input_pipeline.record_counts import data_metrics, sum_over_hosts, summary
+from t5x.input_pipeline.record_counts import sum_over_hosts, summary
 
 COUNTS = {
     "b": {"read": 10, "skipped_blank": 1, "epochs": 3},
@@ -21,17 +21,6 @@ def of_int64(gather):
         return gather(mine.view(np.int64)).view(np.int32)
 
     return halves
-
-
-def test_names_of_metrics():
-    assert data_metrics(COUNTS) == {
-        "data/records/b": 10.0,
-        "data/skipped_blank/b": 1.0,
-        "data/epoch/b": 3.0,
-        "data/records/a": 7.0,
-        "data/skipped_blank/a": 0.0,
-        "data/epoch/a": 2.0,
-    }
 
 
 def test_one_host_knows_all():

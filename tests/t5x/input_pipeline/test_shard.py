@@ -65,24 +65,6 @@ def test_a_restored_shard_yields_what_the_uninterrupted_one_does(tmp_path, pack,
     assert_equal_batches(remaining(second), wanted[taken:])
 
 
-def test_unpacked_rows_are_the_examples_in_their_order():
-    iterator = shard(False, dataset(22))
-    rows = remaining(iterator)
-    assert iterator.take() is None  # and stays at its end
-    found = np.concatenate([batch["encoder_input_tokens"] for batch in rows])
-    # The last two do not fill a take.
-    np.testing.assert_array_equal(found, examples(22)["inputs"][:20])
-
-
-@pytest.mark.parametrize("pack", [True, False])
-def test_nothing_has_the_features_and_dtypes_of_a_take(pack):
-    iterator = shard(pack)
-    nothing, rows = iterator.nothing, iterator.take()
-    of = lambda arrays: {k: (v.shape[1:], v.dtype) for k, v in arrays.items()}
-    assert of(rows) == of(nothing)
-    assert not any(map(len, nothing.values()))
-
-
 @pytest.mark.parametrize(
     ("error", "kind", "said"),
     [

@@ -112,13 +112,3 @@ def test_a_position_keeps_the_order_by_parts_where_a_new_run_has_another(short, 
     orders = json.loads((tmp_path / "stream.json").read_text())["orders"]
     assert orders == {again.cfg.provider.name: PARTS}
     assert "keeps the order of its saved data position" in again.corpora.mixing(8)[0]
-
-
-def test_the_log_says_how_far_each_task_is_mixed(corpus):
-    stream = start(corpus, pairs.SHUFFLED)
-    (line,) = stream.corpora.mixing(8)
-    assert stream.cfg.provider.name in line
-    assert "1,024" in line
-    assert "32" in Corpora(toy.data()).mixing(8)[0]
-    assert Corpora(toy.data(shuffle=False)).mixing(8) == []
-    assert Corpora(toy.data()).orders() == {}

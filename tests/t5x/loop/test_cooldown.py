@@ -15,13 +15,6 @@ SAVE = SaveCheckpointConfig(period=5)
 PUBLIC = RestoreCheckpointConfig("gs://public/checkpoint_100", "specific")
 
 
-def test_without_a_branch_nothing_changes():
-    cfg = CheckpointConfig(SAVE, PUBLIC)
-    assert cooldown.branch(None, None, "runs/x", cfg) is cfg
-    rate = schedules.create_learning_rate_scheduler("constant")
-    assert cooldown.cooled(rate, None, 10) is rate
-
-
 def test_a_branch_starts_from_its_source_and_its_data_position():
     found = cooldown.branch(
         "runs/long/checkpoint_70/", 10, "runs/x", CheckpointConfig(SAVE, PUBLIC)

@@ -64,20 +64,6 @@ def test_a_damaged_checkpoint_of_the_run_is_skipped_for_the_previous_one(tmp_pat
     assert layout.all_steps(own) == [2]
 
 
-@pytest.mark.parametrize("how", ["cut", "flipped", "gone"])
-def test_a_damaged_place_in_the_data_is_known(tmp_path, how):
-    own = checkpoint(tmp_path / "own", 2, dataset=True)
-    start = find_start(own, None)
-    start.check_data_position()
-    path = pathlib.Path(start.dataset_folder) / "place"
-    if how == "gone":
-        path.unlink()
-    else:
-        path.write_text("her" if how == "cut" else "hare")
-    with pytest.raises(DamagedCheckpoint, match=r"dataset/place is (missing|cut off or damaged)"):
-        start.check_data_position()
-
-
 def test_the_runs_own_checkpoint_comes_before_the_one_it_began_with(tmp_path):
     own = checkpoint(tmp_path / "own", 2, 5)
     other = checkpoint(tmp_path / "other", 9)

@@ -156,14 +156,14 @@ Mode = enum.Enum("Mode", ["TRAIN", "TRAIN_EVAL", "INFER_EVAL"])
 @pytest.mark.parametrize("mode", Mode)
 @pytest.mark.parametrize("by", ["name", "member"])
 def test_an_action_ends_the_run_at_its_stop(tmp_path, mode, by):
-    note = Note(end_at=4)
-    actions = {mode.name if by == "name" else mode: [note]}
+    note, other = Note(end_at=4), Note()
+    actions = {mode.name if by == "name" else mode: [note, other]}
     step, events = run(tmp_path, TrainingPlan(total_steps=9, eval_period=2), actions, infer=True)
     assert step == 4
     assert events[-1][:2] == ("infer", 4)  # what is due at the stop is still done
     key, metric = ("train", "loss") if mode is Mode.TRAIN else ("toy", LOSS)
     metric = "exact" if mode is Mode.INFER_EVAL else metric
-    assert [at for at, _ in note.seen] == [2, 4]
+    assert [at for at, _ in note.seen] == [at for at, _ in other.seen] == [2, 4]
     assert metric in note.seen[0][1][key]
 
 
@@ -191,12 +191,6 @@ def test_an_evaluation_that_was_interrupted_is_repeated(tmp_path, killed, resume
     step, events = run(tmp_path, plan, action(), infer=scores, trainer=FakeTrainer(step=resumed))
     assert step == 10
     assert (("evaluate", resumed) in events) is (killed == resumed)
-
-
-def test_all_actions_are_asked(tmp_path):
-    notes = [Note(end_at=1), Note()]
-    run(tmp_path, TrainingPlan(total_steps=3, stats_period=1), {"TRAIN": notes})
-    assert [len(note.seen) for note in notes] == [1, 1]
 
 
 @pytest.mark.parametrize("bad_steps", ["stop", "go_back"])
@@ -255,16 +249,6 @@ def lines(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-@pytest.mark.parametrize("task", [None, "original"])
-def test_the_loss_is_shown_with_its_expected_value_unless_the_recipe_was_copied(
-    tmp_path, capsys, task
-):
-    watch = Watch(expected_loss={2: 1.25}, expected_loss_task=task)
-    run(tmp_path, TrainingPlan(total_steps=2, eval_period=2), watch=watch)
-    assert ("expected 1.250 at step 2" in capsys.readouterr().err) == (task is None)
-    assert bool(lines(tmp_path / "events.jsonl")[0]["expected_loss"]) == (task is None)
-
-
 def test_metrics_have_their_names(tmp_path):
     run(tmp_path, TrainingPlan(total_steps=4, eval_period=2), watch=Watch(writers=("jsonl",)))
     compiled, *rest = lines(tmp_path / "metrics.jsonl")
@@ -276,7 +260,7 @@ def test_metrics_have_their_names(tmp_path):
     assert validation["folder"] == "training_eval/toy"
 
 
-def test_it_notes_what_happened_when(tmp_path):
+def test_it_notes_what_happened_when_and_shows_the_expected_loss(tmp_path, capsys):
     (tmp_path / "config.gin").write_text("TRAIN_STEPS = 4")
     plan = TrainingPlan(total_steps=4, eval_period=2)
     run(tmp_path, plan, infer=True, watch=Watch(expected_loss={4: 1.5}))
@@ -288,6 +272,7 @@ def test_it_notes_what_happened_when(tmp_path):
     assert events[-1]["step"] == 4
     measured = [event["metrics"] for event in events if event["event"] == "infer"]
     assert measured == [{"toy": {"exact": 0.25}}] * 2
+    assert "expected 1.500 at step 4" in capsys.readouterr().err
 
 
 def test_a_step_that_stood_still_is_noted(tmp_path, monkeypatch):

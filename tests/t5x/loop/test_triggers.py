@@ -14,16 +14,6 @@ def walk(plan, step=0):
         step = trigger.step
 
 
-def test_the_table_of_the_module():
-    plan = Plan(total_steps=2_500, eval_period=1_000, save_period=2_000)
-    check_periods(plan)
-    assert list(walk(plan)) == [
-        Trigger(1_000, log=True, evaluate=True, save=False),
-        Trigger(2_000, log=True, evaluate=True, save=True),
-        Trigger(2_500, log=True, evaluate=True, save=True),
-    ]
-
-
 PLANS = [
     Plan(*settings)
     for settings in itertools.product(
@@ -66,16 +56,6 @@ def test_a_resumed_run_stops_where_an_uninterrupted_one_does():
         assert list(walk(plan, first)) == [
             trigger for trigger in everything if trigger.step > first
         ]
-
-
-def test_nothing_is_left_at_the_end_or_past_it():
-    plan = Plan(total_steps=10, eval_period=5)
-    assert next_trigger(10, plan) is None
-    assert next_trigger(11, plan) is None
-
-
-def test_without_periods_there_is_only_the_end():
-    assert list(walk(Plan(total_steps=7))) == [Trigger(7, log=True, evaluate=False, save=False)]
 
 
 @pytest.mark.parametrize(

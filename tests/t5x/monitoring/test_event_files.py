@@ -1,5 +1,6 @@
 """Event files are read as TensorBoard reads them, and damaged ones as far as possible."""
 
+import itertools
 import math
 
 import numpy as np
@@ -49,16 +50,18 @@ def test_it_reads_what_tensorboard_reads(tmp_path, data, monkeypatch):
 def test_older_scalars_are_read_and_texts_are_skipped(tmp_path):
     writer = EventFileWriter(str(tmp_path))
     for step in (1, 2):
-        value = summary_pb2.Summary.Value(tag="old", simple_value=0.5 * step)
-        writer.add_event(
-            event_pb2.Event(step=step, wall_time=9.0, summary=summary_pb2.Summary(value=[value]))
-        )
+        values = [
+            summary_pb2.Summary.Value(tag=tag, simple_value=0.5 * step) for tag in ("old", "more")
+        ]
+        summary = summary_pb2.Summary(value=values)
+        writer.add_event(event_pb2.Event(step=step, wall_time=9.0, summary=summary))
     text = summary_pb2.Summary.Value(tag="config")
     text.tensor.CopyFrom(tensor_util.make_tensor_proto("a = 1"))
     writer.add_event(event_pb2.Event(step=3, summary=summary_pb2.Summary(value=[text])))
     writer.close()
     events = read_events(next(tmp_path.iterdir()).read_bytes())
-    assert flat(events) == {("old", 1, 0.5, 9.0), ("old", 2, 1.0, 9.0)}
+    both = [("old", "more"), ((1, 0.5, 9.0), (2, 1.0, 9.0))]
+    assert flat(events) == {(tag, *point) for tag, point in itertools.product(*both)}
 
 
 def test_nan_and_infinity_are_kept():
@@ -98,19 +101,3 @@ def test_records_after_junk_are_read(data):
     first = data[: len(data) - half * 3]
     events = read_events(first + b"junk" * 100 + data)
     assert set(ROWS) == flat(events)
-
-
-def test_events_with_several_values_are_read():
-    value = lambda tag, number: summary_pb2.Summary.Value(
-        tag=tag,
-        tensor=tensor_util.make_tensor_proto(np.float32(number)),
-        metadata=summary_pb2.SummaryMetadata(plugin_data={"plugin_name": "scalars"}),
-    )
-    both = [
-        event_pb2.Event(
-            wall_time=1.0, step=s, summary=summary_pb2.Summary(value=[value("a", 1), value("b", s)])
-        )
-        for s in (1, 2, 3)
-    ]
-    events = read_events(b"".join(fake_runs.record(e.SerializeToString()) for e in both))
-    assert events.scalars["a"].steps == events.scalars["b"].steps == [1, 2, 3]

@@ -9,8 +9,6 @@ import pytest
 from t5x.examples.encoder import network
 from t5x.examples.t5.network import T5Config, Transformer
 from t5x.monitoring.flops import (
-    batch_flops,
-    batch_tokens,
     encoder_flops,
     peak_flops,
     peak_share,
@@ -43,14 +41,7 @@ def test_a_forward_pass_of_one_layer(activations):
 
 @pytest.mark.parametrize(
     ("kind", "peak"),
-    [
-        ("TPU v5 lite", 197e12),
-        ("TPU v5", 459e12),
-        ("NVIDIA H100 80GB HBM3", 989e12),
-        ("NVIDIA H100 NVL", None),
-        ("cpu", None),
-        ("TPU v9", None),
-    ],
+    [("TPU v5 lite", 197e12), ("TPU v5", 459e12), ("NVIDIA H100 NVL", None), ("TPU v9", None)],
 )
 def test_an_unknown_peak_is_none(kind, peak):
     assert peak_flops(kind) == peak
@@ -65,6 +56,12 @@ def test_the_share_of_the_peak_is_that_of_one_step_a_second():
     assert share == pytest.approx(step_flops(config, 8, 64, 32) / (4 * 275e12))
     assert peak_share(model, batch, 4, "cpu") is None
     assert peak_share(types.SimpleNamespace(module=None), batch, 4, "TPU v4") is None
+    encoder = types.SimpleNamespace(
+        module=network.Bert(network.BertConfig(64)), predicted_share=0.25
+    )
+    batch = {"encoder_input_tokens": ids(64), "encoder_target_tokens": ids(64)}
+    share = peak_share(encoder, batch, 2, "TPU v4")
+    assert share == pytest.approx(encoder_flops(encoder.module.config, 8, 64, 0.25) / (2 * 275e12))
 
 
 @pytest.mark.parametrize("modern", [False, True])
@@ -91,14 +88,3 @@ def test_layers_with_a_window_count_its_keys():
     wide = network.ModernBertConfig(16, num_layers=4, **sizes | {"local_window": 1024})
     saved = encoder_flops(wide, 1, 512, 0.0) - encoder_flops(config, 1, 512, 0.0)
     assert saved == 6 * 2 * 2 * 512 * (512 - 17) * 8  # two of four layers are local
-
-
-def test_what_a_batch_costs():
-    ids = jax.ShapeDtypeStruct((8, 64), jnp.int32)
-    model = types.SimpleNamespace(module=network.Bert(network.BertConfig(64)), predicted_share=0.25)
-    batch = {"encoder_input_tokens": ids, "encoder_target_tokens": ids}
-    assert batch_tokens(batch) == 512
-    assert batch_tokens({**batch, "decoder_target_tokens": ids}) == 1024
-    wanted = encoder_flops(model.module.config, 8, 64, 0.25)
-    assert batch_flops(model, batch) == wanted
-    assert peak_share(model, batch, 2, "TPU v4") == pytest.approx(wanted / (2 * 275e12))

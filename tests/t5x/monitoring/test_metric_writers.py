@@ -42,13 +42,6 @@ def test_lines_of_json(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["metrics.jsonl"]
 
 
-def test_all_at_once_and_none(tmp_path):
-    write([], tmp_path)
-    assert not list(tmp_path.iterdir())
-    write(["tensorboard", "jsonl"], tmp_path)
-    assert {p.name for p in tmp_path.iterdir()} == {"train", "training_eval", "metrics.jsonl"}
-
-
 @pytest.fixture
 def wandb(monkeypatch):
     """A module that records the calls of its functions."""

@@ -3,11 +3,10 @@
 import io
 
 import numpy as np
-import pytest
 import rich.console
 
 from t5x.metrics import UNNORMALIZED_LOSS
-from t5x.monitoring.progress_bar import Progress, duration
+from t5x.monitoring.progress_bar import Progress
 
 
 def console(terminal):
@@ -116,14 +115,6 @@ def test_a_note_is_in_the_log_too_with_its_brackets(caplog):
         progress.note(note)
     assert note in file.getvalue()
     assert note in caplog.messages
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0, "0s"), (59.9, "59s"), (306, "5m 06s"), (3600, "1h 00m"), (180000, "2d 02h")],
-)
-def test_durations(seconds, text):
-    assert duration(seconds) == text
 
 
 def test_forced_colours_make_no_terminal_of_a_file(monkeypatch):
