@@ -86,6 +86,14 @@ def data_size(number: float) -> str:
     return f"{number:.0f} B"
 
 
+def amount(number: float) -> str:
+    """Return a large number in three digits: `1.25 M`, `40 k`, `7`."""
+    for unit, size in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if number >= size:
+            return f"{number / size:.3g} {unit}"
+    return f"{number:.3g}"
+
+
 def time_span(seconds: float, of: str = "") -> str:
     """Return seconds in a unit that fits: `7.5 seconds`, `3.2 hours`, of "chip" `41 chip-hours`."""
     unit, size = "hour", 3600.0

@@ -1,7 +1,7 @@
 """The run that the checks look at: its settings, its slice, and what may be read of its files.
 
     context = RunContext(recipe.load(asked), slices.find("v4-8"), offline=False)
-    context.start.step, context.steps_left, context.look.bytes_a_token
+    context.start.step, context.steps_left, context.look["pieces"].figure
 
 What is remote is read only where the network is allowed and answers; else `NotChecked` is raised.
 """
@@ -21,7 +21,7 @@ import numpy as np
 import seqio
 
 from common.storage_wait import in_thread
-from common.tables import NotChecked
+from common.tables import CheckResult, NotChecked
 from preflight.aot import recipe_step
 from preflight.aot.slices import Slice
 from t5x.checkpointing import layout
@@ -31,11 +31,10 @@ from t5x.input_pipeline.stream import SHARDS
 from t5x.loop.start import Start
 from t5x.partitioning import PjitPartitioner
 from t5x.trainer import Trainer
-from tasks.cache import cached
 from tasks.corpus.files import CorpusFile
 from tasks.corpus.retry import RetryPolicy
 from tasks.corpus.source import CorpusSource
-from tasks.look import figures, sampling
+from tasks.look import figures, sampling, table
 from tasks.objectives import registry
 from tasks.objectives.base import Objective
 
@@ -180,14 +179,16 @@ class RunContext:
         return self.read(source, lambda: source.list_files(self.data.split, _RETRY_POLICY))
 
     @functools.cached_property
-    def look(self) -> figures.Look:
-        """A look at the first documents of the split trained on; its UserError is of the task."""
+    def look(self) -> dict[str, CheckResult]:
+        """What a sample of the split trained on shows, by `tasks.look.table.NAMES`.
+
+        Its UserError is of the task.
+        """
         self.require_vocabulary()
         task, split = self.task, self.data.split
-        lengths = self.data.task_feature_lengths or {}
-        wanted = {name: lengths[name] for name in cached.token_features(task) if name in lengths}
-        find = lambda: figures.look(task, split, DOCUMENTS, wanted, spread=False)
-        return self.read(task.source, find)
+        lengths, pack = self.data.task_feature_lengths, self.data.pack
+        find = lambda: figures.look(task, split, lengths=lengths, pack=pack)
+        return {row.check: row for row in table.rows(self.read(task.source, find))}
 
     @functools.cached_property
     def rows(self) -> list[dict[str, np.ndarray]]:

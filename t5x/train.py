@@ -182,14 +182,15 @@ def train(
         check_rate(trainer, start, total_steps)
     open_stream = lambda start: stream_at(start, trainer, train_dataset_cfg, get_dataset_fn, seed)
     if dry_run:
-        start, (_, found) = first_sound(start, lambda s: (open_stream(s), matched(s, trainer)))
-        dry_run_table.show_training(
-            trainer,
-            cfgs,
-            model_dir,
-            start=dry_run_table.start(start.path, found),
-            steps=dry_run_table.steps(plan, start.step),
-        )
+        opened = first_sound(start, lambda s: (open_stream(s), matched(s, trainer)))
+        start, (stream, found) = opened
+        shown = dry_run_table.corpora(train_dataset_cfg, start.step, plan.total_steps)
+        shown["start"] = dry_run_table.start(start.path, found)
+        shown["steps"] = dry_run_table.steps(plan, start.step)
+        left = plan.total_steps - start.step
+        if least := dry_run_table.duration(trainer, stream.global_batch, left):
+            shown["time"] = least
+        dry_run_table.show_training(trainer, cfgs, model_dir, **shown)
         return 0, None
 
     with Lease(model_dir, take_over) as lease:

@@ -6,13 +6,14 @@ task = find("ro_mini_ul2", modules=("tasks.romanian",), bindings=())
 import difflib
 import importlib
 import pkgutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import seqio
 
 import gin
 import tasks
 from common.errors import UserError
+from tasks import vocabularies
 
 
 def load(modules: Sequence[str], bindings: Sequence[str] = ()) -> None:
@@ -64,3 +65,12 @@ def find(name: str, flag: str, modules: Sequence[str], bindings: Sequence[str] =
         + (f"did you mean {', '.join(near)}? Else " if near else "")
         + "give the module that does by --module"
     )
+
+
+def check_features(task: seqio.Task, lengths: Mapping[str, int]) -> None:
+    """Raise UserError if --lengths has other features than the task's tokens."""
+    if lengths.keys() != (features := vocabularies.token_features(task)).keys():
+        raise UserError(
+            f"--lengths has {', '.join(lengths)}, but task {task.name} has the features "
+            f"{', '.join(features)}: give the length of each"
+        )

@@ -86,6 +86,21 @@ def ro_mini_wordpiece(path: str = "data/ro_mini/wordpiece") -> str:
     return resolve(path)
 
 
+@gin.configurable
+def unwritable_targets(most: float = 0.01) -> float:
+    """Return the largest share of targets that may hold characters which are no pieces.
+
+    Raises:
+      UserError: it is not between 0 and 1.
+    """
+    if not 0 <= most <= 1:
+        raise UserError(
+            f"tasks.vocabularies.unwritable_targets.most is {most}, but must be a share of the "
+            "targets, from 0 to 1"
+        )
+    return most
+
+
 class LatePath(os.PathLike):
     """The path of a model file, found when it is first needed: after gin files have been read.
 
@@ -270,3 +285,12 @@ def ids_of(vocabulary: seqio.Vocabulary, text: str) -> tuple[int, ...]:
             "characters is the unknown piece: choose prefixes that it can, such as '<extra_id_99>'"
         )
     return tuple(ids)
+
+
+def token_features(task: seqio.Task) -> dict[str, seqio.Feature]:
+    """Return the features of a task that are ids of a vocabulary, not weights or labels."""
+    return {
+        name: feature
+        for name, feature in task.output_features.items()
+        if not isinstance(feature.vocabulary, seqio.PassThroughVocabulary)
+    }

@@ -1,6 +1,7 @@
 """The ordered list of all checks in this package, and the function that makes them."""
 
 import argparse
+import functools
 from collections.abc import Callable
 
 from common.tables import NOT_CHECKED, OK, CheckResult, ok, run_check
@@ -11,6 +12,7 @@ from preflight.aot.slices import Slice
 from preflight.checks import data, gin, step, storage, vocabulary
 from preflight.run_context import RunContext
 from preflight.search import Say, Trial, cheapest, compile_trial, fit
+from tasks.look import table
 
 # Of the gin files, before a run can be built.
 GIN = ("gin parses", "all is set", "objects")
@@ -23,9 +25,8 @@ RUN: tuple[tuple[str, Callable[[RunContext], CheckResult]], ...] = (
     ("task", gin.task),
     ("first records", data.first_records),
     ("vocabulary", vocabulary.vocabulary),
-    ("unknown words", data.unknown_words),
+    *((name, functools.partial(data.looked, name=name)) for name in table.NAMES),
     ("fill", data.fill),
-    ("example", data.example),
     ("shards", data.shards),
     ("order", data.order),
     ("epochs", data.epochs),

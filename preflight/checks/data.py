@@ -1,40 +1,31 @@
 """Checks of the data: can it be read, how full are its rows, how often is it read, what it takes.
 
-All but the fill of packed rows follow from one look at the first documents, `tasks.look.figures`.
+What a sample of the corpus shows is one look, `tasks.look`, as in a dry run.
 """
 
-import dataclasses
 import functools
 import math
 import shutil
 import tempfile
 
 import numpy as np
-import seqio
 
 from common.tables import CheckResult, NotChecked, counted, data_size, fails, ok, warning
 from preflight.run_context import RunContext, is_local
+from t5x.cli import dry_run
 from t5x.input_pipeline.checks import check_feature_lengths
 from t5x.input_pipeline.corpora import Corpora
 from tasks.corpus import files
-from tasks.corpus.documents import screen
 from tasks.corpus.listing import too_many_to_ask
 from tasks.corpus.source import RECORDS, CorpusSource
 from tasks.languages import public
 from tasks.languages.table import TOKENS_PER_WORD, Language
-from tasks.look import figures, sampling
+from tasks.look import sampling
 from tasks.objectives import masked_lm, prefix_lm, span_corruption
 from tasks.objectives.base import check_targets
 
 _FULL = 0.9
-# Above these, a vocabulary was made for other texts: a good one of 32,000 pieces or more takes 1.2
-# to 1.8 tokens a word in European languages.
-_MOST_UNKNOWN, _MOST_TOKENS = 0.005, 2.5
-_SAMPLE_BYTES = 1 << 20
-# Beyond four epochs a token teaches less and less (Muennighoff et al. 2023, arXiv:2305.16264).
-_MOST_EPOCHS = 4.0
 _CACHED_BYTES = 3.0  # of a token, at most: of an id below 2,097,152
-_SHOWN = 600  # characters of an example
 
 
 def first_records(context: RunContext) -> CheckResult:
@@ -49,27 +40,13 @@ def first_records(context: RunContext) -> CheckResult:
     return ok(f"the first text of every split was read: “{shown[:60]}…”")
 
 
-def unknown_words(context: RunContext) -> CheckResult:
-    """Check how well the vocabulary covers the corpus: unknown tokens, tokens a word."""
-    own, found = context.require_vocabulary(), _looked_at(context)
-    figure = f"{found.unknown:.2%} unknown, {found.tokens_a_word:.2f} tokens a word"
-    figure += f", in {found.sampled} documents"
-    numbers = {"unknown": found.unknown, "tokens_a_word": found.tokens_a_word}
-    to_set = "VOCABULARY_FILE to one made from this corpus"
-    if found.unknown > _MOST_UNKNOWN:
-        return warning(f"{figure}: letters or signs are missing", to_set, numbers=numbers)
-    # Bytes are meant to be many, and a text without spaces has no words to count.
-    if found.tokens_a_word > _MOST_TOKENS and not isinstance(own, seqio.ByteVocabulary):
-        to_set = f"{to_set}, or larger"
-        return warning(f"{figure}: words are split too much", to_set, numbers=numbers)
-    return ok(figure, numbers=numbers)
-
-
-def _looked_at(context: RunContext) -> figures.Look:
-    """Return the look, or raise NotChecked: `example` reports why a task makes no examples."""
+def looked(context: RunContext, name: str) -> CheckResult:
+    """Return a line of the look at the corpus; "example" reports why a task makes no examples."""
     try:
-        return context.look
+        return context.look[name]
     except ValueError as error:
+        if name == "example":
+            raise
         raise NotChecked(str(error)) from error
 
 
@@ -118,18 +95,6 @@ def measured_fill(context: RunContext) -> tuple[float, float]:
     return share("encoder_input_tokens"), share("decoder_target_tokens")
 
 
-def example(context: RunContext) -> CheckResult:
-    """Show one example as text, with the marks of its spans."""
-    found = context.look
-    if not found.examples:
-        raise NotChecked("the sample gives no example: its documents are too short")
-    texts = {name: " ".join(t for _, t in found.examples[0][name]) for name in found.examples[0]}
-    shown = [
-        f"{name:<7}  {t if len(t) <= _SHOWN else f'{t[:_SHOWN]} …'}" for name, t in texts.items()
-    ]
-    return ok(f"one of {found.examples_made:,} is shown below", text="\n".join(shown))
-
-
 def shards(context: RunContext) -> CheckResult:
     """Check that each host reads separate files, or separate parts of files, with texts in them."""
     found, source = context.list_files(), context.task.source
@@ -158,64 +123,34 @@ def order(context: RunContext) -> CheckResult:
 
 def epochs(context: RunContext) -> CheckResult:
     """Check how often the corpus is read to the end of training, if its size is known."""
-    size, how = corpus_tokens(context)
-    lengths = context.data.task_feature_lengths or {}
+    size, known = corpus_tokens(context)
     if isinstance(context.objective, span_corruption.SpanNoise):
+        lengths = context.data.task_feature_lengths or {}
         per_row = float(context.objective.lengths(lengths["inputs"]).tokens)
     else:
-        encoder, decoder = measured_fill(context)
-        per_row = encoder * lengths["inputs"] + decoder * lengths["targets"]
-    read = context.steps_left * context.data.batch_size * per_row
-    count = read / size
-    times = counted(count, "epoch", ".2g")
-    figure = f"{amount(read)} tokens are {times} of {amount(size)}{how}"
-    numbers = {"tokens": size, "read": read, "epochs": count}
-    if count > _MOST_EPOCHS:
-        enough = context.start.step + int(context.steps_left * _MOST_EPOCHS / count)
-        return warning(
-            f"{figure}: beyond {_MOST_EPOCHS:.0f} a text teaches less and less",
-            f"TRAIN_STEPS to about {enough:,}, or a larger corpus",
-            numbers=numbers,
-        )
-    return ok(figure, numbers=numbers)
-
-
-def amount(number: float) -> str:
-    """Return a large number in three digits."""
-    for unit, size in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if number >= size:
-            return f"{number / size:.3g} {unit}"
-    return f"{number:.3g}"
+        per_row = looked(context, "pieces").numbers["row_tokens"]
+    read = context.data.batch_size * per_row
+    return dry_run.epochs(context.start.step, context.run.total_steps, read, size, known)
 
 
 def corpus_tokens(context: RunContext) -> tuple[float, str]:
-    """Return the tokens of the split trained on, and how they are known, as the end of a sentence.
+    """Return the tokens of the split trained on, and how they are known, to end a sentence.
 
-    FineWeb-2's authors publish its bytes; others are file sizes and the first million bytes.
+    Of a corpus of FineWeb-2 they are roughly known before a record is read.
     """
     source = context.task.source
-    if (language := language_of(context)) is not None:
+    try:
+        numbers = looked(context, "pieces").numbers
+    except NotChecked:
+        if (language := language_of(context)) is None:
+            raise
         about = f" ({data_size(language.text_bytes)} of text, by its authors"
-        if source.column.copies:
-            about += ", without copies and filters"
-        try:
-            each = _looked_at(context).bytes_a_token
-        except NotChecked:
-            assumed = f"; {TOKENS_PER_WORD} tokens a word assumed)"
-            return language.words * TOKENS_PER_WORD, about + assumed
-        return language.text_bytes / each, f"{about}; {each:.2f} bytes a token)"
-    vocabulary, found = context.require_vocabulary(), context.list_files()
-    if not all(file.kind in ("jsonl", "text") and not file.compression for file in found):
-        raise NotChecked("the number of tokens in compressed and binary files is unknown")
-    sizes = file_sizes(context)
-    layout = dataclasses.replace(source.layout, part_bytes=_SAMPLE_BYTES)
-    n_tokens = 0
-    for batch in layout.batches(found[0], 0):
-        for text in screen(batch, source.column, source.max_chars).usable:
-            n_tokens += len(vocabulary.encode(sampling.normalized(context.task, text.decode())))
-    if not n_tokens:
-        raise NotChecked(f"{found[0].url} has no usable text at its beginning")
-    return n_tokens * sum(sizes) / min(sizes[0], _SAMPLE_BYTES), ""
+        about += ", without copies and filters" if source.column.copies else ""
+        about += f"; {TOKENS_PER_WORD} tokens a word assumed)"
+        return language.words * TOKENS_PER_WORD, about
+    if not numbers["corpus_tokens"]:
+        raise NotChecked("the size of the corpus is unknown")
+    return numbers["corpus_tokens"], numbers["known"]
 
 
 def file_sizes(context: RunContext) -> list[int]:

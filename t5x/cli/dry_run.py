@@ -2,29 +2,46 @@
 
 import dataclasses
 import math
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import jax
+import jax.numpy as jnp
 
 from common import tables
-from common.tables import CheckResult, counted, ok, warning
+from common.errors import UserError
+from common.tables import FAILS, CheckResult, amount, counted, ok, time_span, warning
 from t5x.array_types import PyTree
 from t5x.checkpointing.restore import Match
 from t5x.input_pipeline.config import DatasetConfig
+from t5x.input_pipeline.corpora import Corpora
 from t5x.loop.triggers import TrainingPlan
+from t5x.monitoring import flops
 from t5x.partitioning import PjitPartitioner
 from t5x.trainer import Trainer
 
+# Beyond four epochs a token teaches less and less (Muennighoff et al. 2023, arXiv:2305.16264).
+MOST_EPOCHS = 4.0
+LONGEST_SECONDS = 31 * 24 * 3600.0
 ROW_MULTIPLE = 128  # of an embedding, for accelerators and model parallelism
 Configs: TypeAlias = Mapping[str, DatasetConfig | None]
 
 
 def show(checks: Mapping[str, CheckResult | str]) -> None:
-    """Print checks by name, on the first host; a text is what was found to be in order."""
-    rows = {name: ok(found) if isinstance(found, str) else found for name, found in checks.items()}
+    """Print checks by name, on the first host; a text is what was found to be in order.
+
+    Raises:
+      UserError: one of them fails.
+    """
+    found = {name: ok(row) if isinstance(row, str) else row for name, row in checks.items()}
+    rows = [dataclasses.replace(row, check=name) for name, row in found.items()]
     if jax.process_index() == 0:
-        tables.show([dataclasses.replace(row, check=name) for name, row in rows.items()])
+        tables.show(rows)
+    for row in rows:
+        if row.verdict == FAILS:
+            to_set = f"; set {row.to_set}" if row.to_set else ""
+            raise UserError(f"{row.check}: {row.figure}{to_set}.")
 
 
 def show_inference(cfg: DatasetConfig, paths: Sequence[str], output_dir: str) -> None:
@@ -57,6 +74,71 @@ def steps(plan: TrainingPlan, first: int) -> CheckResult:
     if first >= plan.total_steps:
         return warning(f"{figure}: none is left", f"TRAIN_STEPS above {first}")
     return ok(figure)
+
+
+def corpora(cfg: DatasetConfig, first: int, last: int) -> dict[str, CheckResult]:
+    """Return what samples of the training corpora show, and how often steps read each, by name."""
+    found, shares, rows = Corpora(cfg).looks(), Corpora(cfg).shares(), {}
+    for task, looked in found.items():
+        name = lambda check, task=task: f"{check} of {task}" if len(shares) > 1 else check
+        rows |= {name(row.check): row for row in looked}
+        numbers = next(row.numbers for row in looked if row.check == "pieces")
+        size, each = numbers["corpus_tokens"], numbers["row_tokens"] * cfg.batch_size
+        if size and each:
+            epochs_of = epochs(first, last, shares[task] * each, size, numbers["known"])
+            rows[name("epochs")] = epochs_of
+    return rows
+
+
+def epochs(first: int, last: int, step_tokens: float, size: float, known: str) -> CheckResult:
+    """Return how often a corpus of `size` tokens is read from step `first` to step `last`."""
+    left = max(last - first, 0)
+    read = left * step_tokens
+    count = read / size
+    times = counted(count, "epoch", ".2g")
+    figure = f"{amount(read)} tokens are {times} of {amount(size)}{known}"
+    numbers = {"tokens": size, "read": read, "epochs": count}
+    if count <= MOST_EPOCHS:
+        return ok(figure, numbers=numbers)
+    enough = first + int(left * MOST_EPOCHS / count)
+    return warning(
+        f"{figure}: beyond {MOST_EPOCHS:.0f} a text teaches less and less",
+        f"TRAIN_STEPS to about {enough:,}, or a larger corpus",
+        numbers=numbers,
+    )
+
+
+def duration(trainer: Trainer, batch: Any, count: int) -> CheckResult | None:
+    """Return the least time that `count` steps on batches of these shapes take here.
+
+    It is that of their products at the devices' peak, on a CPU at what it reaches; None where
+    either is unknown.
+    """
+    devices = trainer.partitioner.mesh.devices.flat
+    work, kind = flops.batch_flops(trainer.model, batch), devices[0].device_kind
+    on_cpu = devices[0].platform == "cpu"
+    peak = cpu_flops() if on_cpu else len(devices) * (flops.peak_flops(kind) or 0.0)
+    if not (work and peak):
+        return None
+    seconds = count * work / peak
+    where = "this CPU" if on_cpu else f"{counted(len(devices), 'device')} ({kind})"
+    figure = f"at least {time_span(seconds)} for {counted(count, 'step')} on {where}"
+    figure += f": {amount(work)}FLOP a step, {amount(peak)}FLOP/s"
+    if seconds > LONGEST_SECONDS:
+        return warning(figure, "TRAIN_STEPS lower, a smaller model, or more devices")
+    return ok(figure)
+
+
+def cpu_flops(size: int = 1024) -> float:
+    """Return the FLOP/s of this CPU in a product of matrices, float32 [size, size]."""
+    matrix, product = jnp.ones((size, size), jnp.float32), jax.jit(jnp.dot)
+    product(matrix, matrix).block_until_ready()  # compiles it
+    seconds = []
+    for _ in range(3):
+        started = time.perf_counter()
+        product(matrix, matrix).block_until_ready()
+        seconds.append(time.perf_counter() - started)
+    return 2.0 * size**3 / min(seconds)
 
 
 def data(cfgs: Configs) -> str:

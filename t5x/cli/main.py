@@ -109,11 +109,13 @@ def _set_up_tensorflow(values: flags.FlagValues) -> None:
 def _dry_run(configured: Callable[..., Any], print_config: bool) -> None:
     """Check everything and print the table, after the configuration where it is asked for."""
     table = io.StringIO()
-    with contextlib.redirect_stdout(table):
-        configured(dry_run=True)
-    if print_config:
-        print(gin.operative_config_str())  # only now it is known what is used
-    print(table.getvalue(), end="")
+    try:
+        with contextlib.redirect_stdout(table):
+            configured(dry_run=True)
+        if print_config:
+            print(gin.operative_config_str())  # only now it is known what is used
+    finally:  # also of a run that it refuses
+        print(table.getvalue(), end="", flush=True)
 
 
 def end_at_once(error: BaseException) -> None:

@@ -13,6 +13,7 @@ import seqio
 from absl import logging
 
 from common.errors import UserError
+from common.tables import CheckResult
 from t5x.input_pipeline.config import DatasetConfig
 from t5x.multihost.broadcast import broadcast_from_first
 
@@ -72,6 +73,18 @@ class CountedSource(Protocol):
         """Return roughly how many bytes of text a split has, None if it is unknown."""
 
 
+@runtime_checkable
+class ShownTask(Protocol):
+    """The method of a task that says what a sample of its corpus holds."""
+
+    def look(self, split: str, lengths: Mapping[str, int] | None, pack: bool) -> list[CheckResult]:
+        """Return the lines of a table, by name in `check`; raise UserError for unfit lengths.
+
+        `numbers` of the line "pieces" has `corpus_tokens`, of the split, None if they are unknown,
+        `known`, how they are, to end a sentence, and `row_tokens`, of the corpus in a row.
+        """
+
+
 _MANY_TIMES = 10
 METHODS = tuple(name for name in vars(ResumableSource) if not name.startswith("_"))
 
@@ -123,6 +136,26 @@ class Corpora:
         self.orders()
         if repeated := self._repeated_by_a_batch():
             logging.warning("%s", repeated)
+
+    def looks(self) -> dict[str, list[CheckResult]]:
+        """Return what a sample of each corpus shows, by task; one host reads it for all."""
+        cfg = self.cfg
+
+        def look() -> dict[str, list[dict[str, Any]]]:
+            tasks = () if cfg.use_cached else cfg.tasks_with_split
+            shown = [task for task in tasks if isinstance(task, ShownTask)]
+            found = {t.name: t.look(cfg.split, cfg.task_feature_lengths, cfg.pack) for t in shown}
+            return {name: [vars(row) for row in rows] for name, rows in found.items()}
+
+        found = broadcast_from_first(look)
+        return {name: [CheckResult(**row) for row in rows] for name, rows in found.items()}
+
+    def shares(self) -> dict[str, float]:
+        """Return the share of the examples that each task gives, by name."""
+        provider = self.cfg.provider
+        if not isinstance(provider, seqio.Mixture):
+            return {provider.name: 1.0}
+        return {t.name: provider.get_rate(t) / provider.total_rate for t in provider.tasks}
 
     def check_shards(self, num_shards: int) -> None:
         """Raise UserError if a corpus has fewer texts than the stream has shards."""

@@ -43,12 +43,18 @@ def sum_over_hosts(
 
 
 def data_metrics(counts: Mapping[str, Mapping[str, int]]) -> dict[str, float]:
-    """Return metrics: `data/records/<task>`, `data/epoch/<task>`, `data/skipped_…`."""
-    return {
-        f"data/{_METRICS.get(name, name)}/{task}": float(count)
-        for task, values in counts.items()
-        for name, count in values.items()
-    }
+    """Return metrics: `data/records/<task>`, `data/documents/<task>`, `data/skipped_…`, and so on.
+
+    Documents are the records that were not skipped.
+    """
+    found = {}
+    for task, values in counts.items():
+        metrics = {_METRICS.get(name, name): float(count) for name, count in values.items()}
+        if "read" in values:
+            skipped = sum(_with_prefix("skipped_", values).values())
+            metrics["documents"] = float(values["read"] - skipped)
+        found |= {f"data/{name}/{task}": value for name, value in metrics.items()}
+    return found
 
 
 def summaries(
@@ -96,6 +102,10 @@ def summary(
     if bad := counts.get("bad_files"):
         parts.append(f"{counted(bad, 'bad file')} skipped")
     parts += [f"{n:,} kept {reason}" for reason, n in _with_prefix("kept_", counts).items()]
+    if unknown := counts.get("unknown_pieces"):
+        pieces = counts["pieces"]
+        share = f"{100 * unknown / pieces:.2f} %"
+        parts.append(f"{unknown:,} of {pieces:,} pieces unknown ({share})")
     if cut := _with_prefix("cut_", counts):
         made = counts["examples"]
         if examples and made % examples:  # another reader made some of them

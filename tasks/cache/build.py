@@ -31,7 +31,7 @@ import tensorflow as tf
 
 from common import small_files
 from common.errors import UserError
-from tasks.cache import cached
+from tasks import vocabularies
 from tasks.cache.plan import CacheJob, CachePart, CacheShard, parts_of, plan_of, task_of
 from tasks.corpus.source import PARTS, CorpusSource
 
@@ -204,7 +204,7 @@ class ExampleStats:
     def __post_init__(self, task):
         self._no_tokens = {
             name: [feature.vocabulary.pad_id, feature.vocabulary.eos_id]
-            for name, feature in cached.token_features(task).items()
+            for name, feature in vocabularies.token_features(task).items()
         }
 
     def add(self, example: dict[str, np.ndarray]) -> None:

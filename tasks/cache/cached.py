@@ -29,6 +29,7 @@ import tensorflow as tf
 import gin
 from common import arguments
 from common.errors import UserError
+from common.tables import CheckResult
 from tasks import purpose
 from tasks.corpus.source import RECORDS
 
@@ -56,6 +57,14 @@ class Task(seqio.Task):
         found.evaluates = True
         return found
 
+    def look(
+        self, split: str, lengths: Mapping[str, int] | None = None, pack: bool = True
+    ) -> list[CheckResult]:
+        """Return what a sample of a split shows as lines of a table; see `tasks.look.table`."""
+        from tasks.look import figures, table  # which reads the objectives
+
+        return table.rows(figures.look(self, split, lengths=lengths, pack=pack))
+
     @property
     def cache_dir(self) -> str | None:
         """The folder of this task's cache, None if there is none."""
@@ -75,7 +84,9 @@ class Task(seqio.Task):
         is_shuffled = kwargs.get("shuffle", not args) and not kwargs.get("use_cached", False)
         order = getattr(self.source, "order", None)
         trained = not self.evaluates and (epochs is None or purpose.current().trained)
-        with purpose.of(split=split, shards=shard.num_shards if shard else 1, trained=trained):
+        shards = shard.num_shards if shard else 1
+        counter = getattr(self.source, "counter", None)
+        with purpose.of(split=split, shards=shards, trained=trained, counter=counter):
             if epochs == 1 or seed is None or not is_shuffled or not order:
                 return make(**kwargs)
             if order(split) != RECORDS:
@@ -99,24 +110,6 @@ class Task(seqio.Task):
 def needs_autograph(task: seqio.Task) -> bool:
     """Return whether a task's preprocessors may have Python branches on tensors."""
     return getattr(task, "needs_autograph", True)
-
-
-def token_features(task: seqio.Task) -> dict[str, seqio.Feature]:
-    """Return the features of a task that are ids of a vocabulary, not weights or labels."""
-    return {
-        name: feature
-        for name, feature in task.output_features.items()
-        if not isinstance(feature.vocabulary, seqio.PassThroughVocabulary)
-    }
-
-
-def check_features(task: seqio.Task, lengths: Mapping[str, int]) -> None:
-    """Raise UserError if --lengths has other features than the task's tokens."""
-    if lengths.keys() != (features := token_features(task)).keys():
-        raise UserError(
-            f"--lengths has {', '.join(lengths)}, but task {task.name} has the features "
-            f"{', '.join(features)}: give the length of each"
-        )
 
 
 def pregenerated_name(task: str, lengths: Mapping[str, int]) -> str:

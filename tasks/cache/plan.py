@@ -76,7 +76,7 @@ def task_of(job: CacheJob) -> seqio.Task:
     """Return the job's task, registered in this process, or raise UserError if it is unfit."""
     task = registered.find(job.task, "--task", job.modules, job.bindings)
     if job.lengths:
-        cached.check_features(task, dict(job.lengths))
+        registered.check_features(task, dict(job.lengths))
         objective = registry.objective_of(task)
         if isinstance(objective, MaskedLM) and objective.schedule:
             raise UserError(

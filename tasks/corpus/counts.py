@@ -20,6 +20,8 @@ CODED = (*SKIPS, *CHANGES, EXTRA_COPIES)
 NOTES = ("cut_inputs", "cut_targets")  # counted per example made
 MADE = "examples"
 BAD_FILES = "bad_files"  # that are skipped, each counted once
+# Of the texts that the pipeline reads, normalized, and of what it makes of them.
+TEXTS = ("text_bytes", "replaced_characters", "pieces", "unknown_pieces")
 
 _BITS = {name: 1 << i for i, name in enumerate(CODED)}
 # A record is counted under the names of its code's bits; 0 is a record that is used as it is.
@@ -110,7 +112,7 @@ class RecordCounter:
                 logging.info("%s", self.sentence(split))
 
     def counts(self, split: str | None = None, distinct: bool = False) -> dict[str, int]:
-        """Return the records read, skipped and changed, examples cut, and epochs completed.
+        """Return the records read, skipped and changed, texts, examples cut, epochs completed.
 
         An epoch is complete when every shard that this process reads is. All names are present,
         also with 0, because hosts add up their counts name by name. Without `split` it is the sum
@@ -121,7 +123,7 @@ class RecordCounter:
             total: Counter[str] = sum(mine, Counter())
             of_split = (shards for of, shards in self._epochs.items() if split in (None, of))
             epochs = [min(shards.values()) for shards in of_split if shards]
-            found = {name: total[name] for name in ("read", *CODED, *NOTES)}
+            found = {name: total[name] for name in ("read", *CODED, *NOTES, *TEXTS)}
             if distinct:
                 cuts = [counts for (of, _), counts in self._distinct.items() if of == split]
                 once = max(cuts, key=lambda counts: counts["read"], default=Counter())

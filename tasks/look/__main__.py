@@ -20,7 +20,6 @@ from collections.abc import Sequence
 from common import arguments
 from common.errors import guarded
 from tasks import registered
-from tasks.cache import cached
 from tasks.look import figures, page
 
 
@@ -44,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     modules = tuple(flags.module or registered.every_module())
     task = registered.find(flags.task, "TASK", modules, flags.gin_bindings)
     if lengths:
-        cached.check_features(task, lengths)
+        registered.check_features(task, lengths)
     found = figures.look(task, flags.split, flags.documents, lengths, flags.seed)
     print(page.as_text(found))
     with open(path, "w", encoding="utf-8") as file:

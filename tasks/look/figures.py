@@ -1,27 +1,34 @@
-"""One look at a task's data: lengths, tokens a word, unknown characters, what is left out.
+"""One look at a task's data: what comes in, what is made of it, and what is lost on the way.
 
     found = look(task, "train", documents=1000, lengths={"inputs": 512, "targets": 114})
-    found.tokens_a_word, found.left_out, found.histograms["text"].bins, found.examples[0]
+    found.counts["unknown_pieces"], found.bytes_a_token, found.examples[0]
 
-`python -m tasks.look` prints all of it, and preflight checks a run by it.
+The dry run, preflight and `python -m tasks.look` show it, judged by `tasks.look.table`.
 """
 
 import collections
 import dataclasses
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import seqio
 
 from common.errors import UserError
+from common.tables import CheckResult
 from tasks import vocabularies
-from tasks.cache import cached
-from tasks.corpus.counts import CHANGES, EXTRA_COPIES, NOTES, SKIPS
-from tasks.look import sampling
+from tasks.corpus.counts import CODED, NOTES, SKIPS
+from tasks.corpus.source import CorpusSource
+from tasks.look import sampling, signs, size
+from tasks.objectives import registry
+from tasks.objectives.span_corruption import SpanNoise
 
 SHOWN = 10  # documents, and examples
+DOCUMENTS = {True: 1000, False: 200}  # of a sample, by whether it is read from this machine
+_MOST_CHARACTERS = 4_000_000  # of a sample
 _SHARDS = 8  # of a run, as `t5x.input_pipeline.stream` has them
+_MOST_PIECES = 20_000  # whose letters say what a vocabulary writes
 Spans = list[tuple[bool, str]]
 
 
@@ -36,50 +43,99 @@ class Histogram:
 
 
 @dataclasses.dataclass(frozen=True)
+class Targets:
+    """The targets of a sample, and of these those that the vocabulary cannot write."""
+
+    total: int
+    unknown: int
+    characters: Sequence[tuple[str, int]]
+    example: str
+
+
+@dataclasses.dataclass(frozen=True)
 class Look:
     """What is found in a sample of a task's corpus.
 
-    `files`: of the split, None if they are unknown. `read`: records read. `left_out`: of these, by
-    reason. `changed`: records used in another form, and examples cut, by name.
-    `unknown_characters`: in documents, with their counts, most frequent first. `unknown`: share of
-    the tokens. `documents`: texts by feature. `examples`: features as (whether it is a sentinel,
-    text).
+    `files`: of the split by format, "jsonl gz", none if they are unknown. `passed_over`: (address,
+    reason). `counts`: as a run's metrics name them, see `tasks.corpus.counts`. `scripts`: shares of
+    the letters, and of these the scripts that the vocabulary does not write. `characters` and
+    `repetition`: what `tasks.look.signs` says. `unknown_characters`: with their counts, most
+    frequent first, and the first as it is met. `targets`: None where a text is its own target.
+    `documents`: texts by feature. `examples`: features as (whether it is a sentinel, text).
+    `corpus_tokens`: those of the split, and how they are known. `row_tokens`: of the corpus in a
+    row of `lengths`.
     """
 
     task: str
     split: str
     corpus: str
-    files: int | None
+    files: Mapping[str, int]
+    passed_over: Sequence[tuple[str, str]]
     vocabulary: str
     mixing: str
     sampled: int
-    read: int
-    left_out: Mapping[str, int]
-    changed: Mapping[str, int]
-    tokens_a_word: float
-    bytes_a_token: float
-    unknown: float
+    counts: Mapping[str, int]
+    words: int
+    letters: int
+    by_bytes: bool
+    scripts: Mapping[str, float]
+    foreign: Sequence[str]
+    characters: CheckResult
+    repetition: CheckResult
     unknown_characters: Sequence[tuple[str, int]]
+    unknown_example: str
+    targets: Targets | None
     histograms: Mapping[str, Histogram]
     documents: Sequence[Mapping[str, str]]  # spread over the sample
     lengths: Mapping[str, int] | None
     examples_made: int
     examples: Sequence[Mapping[str, Spans]]
+    corpus_tokens: tuple[float, str] | None
+    row_tokens: float
+
+    @property
+    def left_out(self) -> dict[str, int]:
+        """Records that are not used, by reason."""
+        reasons = {name.removeprefix("skipped_"): self.counts.get(name, 0) for name in SKIPS}
+        return {reason: n for reason, n in reasons.items() if n}
+
+    @property
+    def changed(self) -> dict[str, int]:
+        """Records used in another form or several times, and examples cut, by name."""
+        names = (*(name for name in CODED if name not in SKIPS), *NOTES)
+        return {name: self.counts[name] for name in names if self.counts.get(name)}
+
+    @property
+    def unknown(self) -> float:
+        """The share of unknown pieces."""
+        return self.counts["unknown_pieces"] / max(self.counts["pieces"], 1)
+
+    @property
+    def tokens_a_word(self) -> float:
+        """The mean length of a word, as white space separates them."""
+        return self.counts["pieces"] / max(self.words, 1)
+
+    @property
+    def bytes_a_token(self) -> float:
+        """The mean length of a token."""
+        return self.counts["text_bytes"] / max(self.counts["pieces"], 1)
 
 
 def look(
     task: seqio.Task,
     split: str,
-    documents: int,
+    documents: int | None = None,
     lengths: Mapping[str, int] | None = None,
     seed: int = 0,
-    spread: bool = True,
+    spread: bool | None = None,
+    pack: bool = True,
 ) -> Look:
     """Return the figures of a task over a sample of so many documents of its corpus.
 
     The sample is spread over the corpus, the same for the same `seed`; without `spread` it is the
-    beginning of the corpus, which is read faster. `lengths` are the examples', by default
-    512 inputs and the targets that the objective makes of them.
+    beginning of the corpus, which is read faster. By default it is spread over a corpus on this
+    machine. `lengths` are the examples', by default 512 inputs and the targets that the
+    objective makes of them; with `pack` a row holds several.
 
     Raises:
       UserError: the corpus or the vocabulary cannot be read, or the lengths do not fit; one
@@ -87,42 +143,48 @@ def look(
     """
     task, fixed = sampling.made_from(task)
     source, vocabulary = task.source, task.output_features["targets"].vocabulary
-    features = cached.token_features(task)
-    lengths = fixed or lengths or sampling.default_lengths(task)
+    features = vocabularies.token_features(task)
+    wanted = {name: n for name, n in (lengths or {}).items() if name in features}
+    lengths = fixed or wanted or sampling.default_lengths(task)
     counter = getattr(source, "counter", None)
     counts = lambda: collections.Counter(counter.counts() if counter else {})
     before = counts()
-    if hasattr(source, "peek"):
-        source.peek(split)  # raises the mistakes in one sentence
-    if spread:
-        rows = list(itertools.islice(sampling.documents(source, split, seed), documents))
-    else:
-        rows = sampling.first_documents(source, split, documents)
+    rows = _sample(source, split, documents, seed, spread)
     if not rows or not rows[0]:
         raise UserError(f"split {split!r} of task {task.name} gives no documents of text")
     read = counts() - before
     made = sampling.examples(task, rows, split, lengths)
-    changed = counts() - before
+    notes = counts() - before
+    read.update({name: notes[name] for name in NOTES})
     texts = {name: [sampling.normalized(task, row[name]) for row in rows] for name in rows[0]}
     ids = {name: [vocabulary.encode(text) for text in found] for name, found in texts.items()}
-    tokens = [token for of_feature in ids.values() for row in of_feature for token in row]
     everything = list(itertools.chain.from_iterable(texts.values()))
+    read |= text_counts(everything, itertools.chain.from_iterable(ids.values()), vocabulary.unk_id)
+    unknown = unknown_characters(vocabulary, everything)
+    found_scripts = signs.scripts(everything)
+    as_written = ["\n".join(row.values()) for row in rows]
+    bytes_a_token = read["text_bytes"] / max(read["pieces"], 1)
     shown = lambda n: [i * n // SHOWN for i in range(SHOWN)] if n > SHOWN else range(n)
     return Look(
         task=task.name,
         split=split,
         corpus=getattr(source, "name", type(source).__name__),
-        files=len(source.list_files(split)) if hasattr(source, "list_files") else None,
+        files=_formats(source, split),
+        passed_over=source.passed_over(split) if hasattr(source, "passed_over") else (),
         vocabulary=f"{vocabularies.name_of(vocabulary)}, {vocabulary.vocab_size:,} ids",
         mixing=source.mixing(split, _SHARDS) if hasattr(source, "mixing") else "unknown",
         sampled=len(rows),
-        read=read["read"],
-        left_out={name.removeprefix("skipped_"): read[name] for name in SKIPS if read[name]},
-        changed={n: changed[n] for n in (*CHANGES, EXTRA_COPIES, *NOTES) if changed[n]},
-        tokens_a_word=len(tokens) / max(sum(len(text.split()) for text in everything), 1),
-        bytes_a_token=sum(len(text.encode()) for text in everything) / max(len(tokens), 1),
-        unknown=tokens.count(vocabulary.unk_id) / max(len(tokens), 1),
-        unknown_characters=unknown_characters(vocabulary, everything),
+        counts=read,
+        words=sum(len(text.split()) for text in everything),
+        letters=sum(map(len, everything)),
+        by_bytes=isinstance(vocabulary, seqio.ByteVocabulary),
+        scripts=found_scripts,
+        foreign=_foreign(vocabulary, found_scripts),
+        characters=signs.odd_characters(as_written),
+        repetition=signs.repetition(as_written),
+        unknown_characters=unknown,
+        unknown_example=_example_of(unknown, everything),
+        targets=_targets(vocabulary, texts, ids),
         histograms={name: histogram([len(row) for row in found]) for name, found in ids.items()},
         documents=[rows[i] for i in shown(len(rows))],
         lengths=lengths,
@@ -131,7 +193,65 @@ def look(
             {name: sampling.spans(features[name].vocabulary, row[name]) for name in row}
             for row in (made[i] for i in shown(len(made)))
         ],
+        corpus_tokens=size.tokens(task, split, bytes_a_token),
+        row_tokens=_row_tokens(task, read["pieces"], made, lengths, pack),
     )
+
+
+def _sample(
+    source: Any, split: str, documents: int | None, seed: int, spread: bool | None
+) -> list[dict[str, str]]:
+    is_local = isinstance(source, CorpusSource) and source.is_local
+    n = documents or DOCUMENTS[is_local]
+    if hasattr(source, "peek"):
+        source.peek(split)  # raises the mistakes in one sentence
+    if is_local if spread is None else spread:
+        return list(itertools.islice(_some(sampling.documents(source, split, seed)), n))
+    return sampling.first_documents(source, split, n)
+
+
+def _some(rows: Iterable[dict[str, str]]) -> Iterator[dict[str, str]]:
+    """Yield rows up to _MOST_CHARACTERS, at least one."""
+    left = _MOST_CHARACTERS
+    for row in rows:
+        yield row
+        left -= sum(map(len, row.values()))
+        if left <= 0:
+            return
+
+
+def text_counts(
+    texts: Iterable[str], ids: Iterable[Sequence[int]], unk_id: int | None
+) -> dict[str, int]:
+    """Return what is counted of normalized texts and their ids, as `counts.TEXTS` names it."""
+    pieces = unknown = 0
+    for row in ids:
+        pieces, unknown = pieces + len(row), unknown + list(row).count(unk_id)
+    sizes = [(len(text.encode()), text.count(signs.REPLACED)) for text in texts]
+    return {
+        "text_bytes": sum(n for n, _ in sizes),
+        "replaced_characters": sum(n for _, n in sizes),
+        "pieces": pieces,
+        "unknown_pieces": unknown,
+    }
+
+
+def _formats(source: Any, split: str) -> dict[str, int]:
+    if not hasattr(source, "list_files"):
+        return {}
+    found = source.list_files(split)
+    return collections.Counter(f"{file.kind} {file.compression}".strip() for file in found)
+
+
+def _foreign(vocabulary: seqio.Vocabulary, found: Mapping[str, float]) -> list[str]:
+    """Return the scripts of a corpus that its vocabulary has no pieces of, besides letters."""
+    if isinstance(vocabulary, seqio.ByteVocabulary):
+        return []
+    step = -(-vocabulary.vocab_size // _MOST_PIECES)
+    pieces = [vocabulary.decode([i]) for i in range(0, vocabulary.vocab_size, step)]
+    known = collections.Counter(signs.script(c) for piece in pieces for c in piece[:1])
+    least = 0.001 * len(pieces)
+    return [name for name in found if known[name] < least]
 
 
 def unknown_characters(vocabulary: seqio.Vocabulary, texts: Sequence[str]) -> list[tuple[str, int]]:
@@ -139,6 +259,47 @@ def unknown_characters(vocabulary: seqio.Vocabulary, texts: Sequence[str]) -> li
     counts = collections.Counter(itertools.chain.from_iterable(texts))
     unknown = sampling.uncovered(vocabulary, counts)
     return [(c, n) for c, n in counts.most_common() if c in unknown]
+
+
+def _example_of(unknown: Sequence[tuple[str, int]], texts: Sequence[str]) -> str:
+    return next((signs.around(text, [c]) for c, _ in unknown for text in texts if c in text), "")
+
+
+def _targets(
+    vocabulary: seqio.Vocabulary,
+    texts: Mapping[str, Sequence[str]],
+    ids: Mapping[str, Sequence[Sequence[int]]],
+) -> Targets | None:
+    if "targets" not in texts:
+        return None
+    pairs = zip(texts["targets"], ids["targets"], strict=True)
+    unknown = [text for text, row in pairs if vocabulary.unk_id in row]
+    characters = unknown_characters(vocabulary, unknown)
+    example = _example_of(characters, unknown)
+    return Targets(len(texts["targets"]), len(unknown), characters, example)
+
+
+def _row_tokens(
+    task: seqio.Task,
+    pieces: int,
+    made: Sequence[Mapping[str, np.ndarray]],
+    lengths: Mapping[str, int] | None,
+    pack: bool,
+) -> float:
+    """Return how many tokens of the corpus a row has, 0 if that is unknown.
+
+    Span corruption says it; else it is the mean of examples, and packed as many of these as fit.
+    """
+    objective = registry.objective_of(task)
+    if lengths and isinstance(objective, SpanNoise):
+        return float(objective.lengths(lengths["inputs"]).tokens)
+    if not made or not lengths:
+        return 0.0
+    means = {name: max(float(np.mean([len(row[name]) for row in made])), 1.0) for name in made[0]}
+    fit = min(lengths[name] / mean for name, mean in means.items())
+    # The examples of a large sample are made of a part of it.
+    each = min(pieces / len(made), sum(means.values()))
+    return each * (max(fit, 1.0) if pack else 1.0)
 
 
 def histogram(lengths: Sequence[int]) -> Histogram:

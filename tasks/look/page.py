@@ -2,54 +2,27 @@
 
 import html
 import textwrap
-import unicodedata
 from collections.abc import Iterator, Mapping
 
-from common.tables import counted
+from common import tables
+from tasks.look import table
 from tasks.look.figures import Histogram, Look, Spans
 
 _BAR = 40  # characters of the longest bar
 _DOCUMENT, _EXAMPLE = 400, 700  # characters shown on the terminal
-_MOST_CHARACTERS = 30
 
 
 def facts(found: Look) -> list[tuple[str, str]]:
-    """Return the figures as (name, sentence)."""
-    left_out = sum(found.left_out.values())
-    reasons = ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in found.left_out.items())
-    files = "" if found.files is None else f", {counted(found.files, 'file')}"
+    """Return what the sample is of, as (name, text)."""
     rows = [
-        ("corpus", f"{found.corpus}, split {found.split}{files}"),
+        ("corpus", f"{found.corpus}, split {found.split}"),
         ("sample", f"{found.sampled:,} documents"),
-        (
-            "left out",
-            f"{left_out / found.read:.2%} of {found.read:,} records read" if found.read else "–",
-        ),
         ("mixing", found.mixing),
         ("vocabulary", found.vocabulary),
-        ("tokens a word", f"{found.tokens_a_word:.2f}"),
-        ("bytes a token", f"{found.bytes_a_token:.2f}"),
-        ("unknown tokens", f"{found.unknown:.3%}"),
-        ("unknown characters", characters(found)),
     ]
-    if reasons:
-        rows.insert(3, ("left out as", reasons))
-    if found.changed:
-        changed = ", ".join(f"{n:,} {k.replace('_', ' ')}" for k, n in found.changed.items())
-        rows.insert(4, ("changed", changed))
     if found.lengths:
         rows.append(("lengths", ", ".join(f"{k} {n:,}" for k, n in found.lengths.items())))
     return rows
-
-
-def characters(found: Look) -> str:
-    """Return the unknown characters with their code points and counts."""
-    shown = [
-        f"{c if c.isprintable() and not unicodedata.combining(c) else ''} U+{ord(c):04X} × {n:,}"
-        for c, n in found.unknown_characters[:_MOST_CHARACTERS]
-    ]
-    rest = len(found.unknown_characters) - len(shown)
-    return ", ".join(map(str.strip, shown)) + (f", and {rest} more" if rest else "") or "none"
 
 
 def as_text(found: Look) -> str:
@@ -60,6 +33,7 @@ def as_text(found: Look) -> str:
     for name, value in named:
         first, *rest = textwrap.wrap(value, 100 - width - 2, break_long_words=False) or [""]
         lines += [f"{name:<{width}}  {first}", *(" " * (width + 2) + line for line in rest)]
+    lines += ["", tables.table(table.rows(found))]
     for name, one in found.histograms.items():
         lines += ["", f"{name}: {_summary(one)}"]
         lines += [f"  up to {limit:>7,}  {share:6.1%}  {bar}" for limit, share, bar in _bars(one)]
@@ -103,6 +77,7 @@ body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem aut
   padding: 0 1rem; overflow-wrap: anywhere; }}
 th {{ text-align: left; font-weight: 600; padding-right: 1rem; vertical-align: top;
   white-space: nowrap; }}
+table.checks td {{ vertical-align: top; padding-right: 1rem; }}
 table.bars td:nth-child(2) {{ text-align: right; padding: 0 1rem; }}
 table.bars td:nth-child(3) {{ width: 100%; }}
 .bar {{ display: block; height: .9rem; background: #3b7dd8; border-radius: 2px; }}
@@ -112,6 +87,7 @@ mark {{ background: #ffd75e; color: #000; border-radius: 3px; padding: 0 .2em; }
 </style>
 <h1>{title}</h1>
 <table>{facts}</table>
+<table class="checks">{checks}</table>
 {histograms}
 <h2>{examples_shown} of {examples_made} examples</h2>
 {examples}
@@ -123,10 +99,13 @@ mark {{ background: #ffd75e; color: #000; border-radius: 3px; padding: 0 .2em; }
 
 def as_html(found: Look) -> str:
     """Return the look as a page: all documents and examples in full, spans marked."""
-    fact = lambda name, value: f"<tr><th>{name}</th><td>{html.escape(value)}</td></tr>"
+    line = lambda *cells: "".join(f"<td>{html.escape(cell)}</td>" for cell in cells)
+    fact = lambda name, *cells: f"<tr><th>{name}</th>{line(*cells)}</tr>"
+    judged = [(row.check, row.verdict, row.figure, row.to_set) for row in table.rows(found)]
     return _PAGE.format(
         title=html.escape(f"{found.task}, {found.split}"),
         facts="".join(fact(*row) for row in facts(found)),
+        checks="".join(fact(*row) for row in judged),
         histograms="".join(_html_bars(*row) for row in found.histograms.items()),
         examples_shown=len(found.examples),
         examples_made=f"{found.examples_made:,}",

@@ -15,11 +15,10 @@ import seqio
 import tensorflow as tf
 
 from common.errors import UserError
-from tasks.cache import cached
+from tasks import vocabularies
 from tasks.corpus.source import PARTS, CorpusSource
 from tasks.objectives import registry
 from tasks.text import normalize
-from tasks.vocabularies import sentinels_if_any
 
 INPUTS = 512  # tokens, of the pretraining recipes
 _AT_ONCE = 16  # shards that a sample is read from alternately
@@ -111,13 +110,13 @@ def examples(
         dict(lengths) if lengths else None, split, shuffle=False, num_epochs=1, seed=0
     )
     made = dataset.take(_MOST_EXAMPLES).as_numpy_iterator()
-    names = cached.token_features(task)
+    names = vocabularies.token_features(task)
     return [{name: row[name] for name in names if name in row} for row in made]
 
 
 def made_from(task: seqio.Task) -> tuple[seqio.Task, dict[str, int] | None]:
     """Return the task that reads the corpus, and the lengths that a pregenerated one fixes."""
-    if isinstance(task, cached.Task) and hasattr(task, "made_from"):
+    if hasattr(task, "made_from"):
         name, lengths = task.made_from
         return seqio.TaskRegistry.get(name), dict(lengths)
     return task, None
@@ -125,7 +124,7 @@ def made_from(task: seqio.Task) -> tuple[seqio.Task, dict[str, int] | None]:
 
 def spans(vocabulary: seqio.Vocabulary, ids: Iterable[int]) -> list[tuple[bool, str]]:
     """Return the text of ids in pieces, (whether it is a sentinel, text), sentinels as <0>, <1>."""
-    marks = {token: f"<{n}>" for n, token in enumerate(sentinels_if_any(vocabulary))}
+    marks = {token: f"<{n}>" for n, token in enumerate(vocabularies.sentinels_if_any(vocabulary))}
     found: list[tuple[bool, str]] = []
     for is_mark, group in itertools.groupby(map(int, ids), marks.__contains__):
         tokens = list(group)

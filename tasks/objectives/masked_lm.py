@@ -36,7 +36,7 @@ from tasks.objectives.base import Lengths, Objective
 from tasks.objectives.masking import BERT_MASKING, Masking, PieceFacts, facts_of
 from tasks.text import sentence_split
 from tasks.text.token_chunks import unbatch
-from tasks.text.tokenize import DOCUMENTS_A_CALL
+from tasks.text.tokenize import DOCUMENTS_A_CALL, count_pieces
 from tasks.tokenizer_vocabulary import TokenizerVocabulary
 
 # A pair's second text is drawn from the documents of one call.
@@ -162,12 +162,14 @@ class MaskedLM(Objective):
             sizes = np.bincount(document, weights=lengths, minlength=len(found)).astype(np.int64)
             return ids, lengths.astype(np.int32), sizes, counts
 
+        count = count_pieces(vocabulary)
+
         def fn(texts):
             specs = [_IDS, _IDS, _SIZES, _SIZES]
             ids, sentences, sizes, counts = tf_callbacks.call(encode, specs, texts)
             ragged = tf.RaggedTensor.from_row_lengths
             return {
-                "targets": ragged(ids, sizes, validate=False),
+                "targets": ragged(count(ids), sizes, validate=False),
                 "sentences": ragged(sentences, counts, validate=False),
             }
 

@@ -17,6 +17,7 @@ _COMMA_BELOW = dict(zip("şţŞŢ", "șțȘȚ", strict=True))
 
 # White space other than line feeds.
 _BLANKS = re.compile("[\t\v\f\r \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\u0085]+")
+_REPLACEMENT = "\ufffd".encode()
 _EMPTY_LINES = re.compile("\n{3,}")
 _DOCUMENTS_A_CALL = 64
 
@@ -83,7 +84,17 @@ def preprocess(
     import numpy as np
     import tensorflow as tf
 
-    from tasks.corpus import tf_callbacks
+    from tasks import purpose
+    from tasks.corpus import slices, tf_callbacks
+
+    now = purpose.current()
+
+    def count(texts: list[bytes]) -> None:
+        """Count what comes in; see `tasks.corpus.counts.TEXTS`."""
+        if now.counter:
+            replaced = sum(text.count(_REPLACEMENT) for text in texts)
+            counts = {"text_bytes": sum(map(len, texts)), "replaced_characters": replaced}
+            now.counter.add(counts, slices.full(now.split))
 
     def normalize_one(text: bytes) -> bytes:
         found = normalize(text.decode("utf-8", "replace"), cedilla, nfc, whitespace)
@@ -92,6 +103,7 @@ def preprocess(
     def normalize_all(texts):
         out = np.empty(texts.shape, object)
         out[:] = [normalize_one(text) for text in texts]
+        count(out.tolist())
         return out
 
     def fn(example):

@@ -15,7 +15,8 @@ import seqio
 import tensorflow as tf
 from absl import logging
 
-from tasks import vocabularies
+from tasks import purpose, vocabularies
+from tasks.corpus import slices, tf_callbacks
 from tasks.text.token_chunks import unbatch
 from tasks.tokenizer_vocabulary import TokenizerVocabulary
 
@@ -35,9 +36,12 @@ def tokenize(
     allowed = np.arange(vocabulary.vocab_size, dtype=np.int32)
     allowed[list(vocabularies.sentinels_if_any(vocabulary))] = vocabulary.unk_id
 
+    count = count_pieces(vocabulary)
+
     def fn(texts):
         ids = encode(texts)
-        return {"targets": ids.with_flat_values(tf.gather(allowed, ids.flat_values))}
+        flat = tf.gather(allowed, ids.flat_values)
+        return {"targets": ids.with_flat_values(count(flat))}
 
     batches = dataset.map(lambda x: x[key], synchronous=True).batch(DOCUMENTS_A_CALL)
     return unbatch(batches.map(fn, synchronous=True))
@@ -57,7 +61,8 @@ def tokenize_examples(
     def encoded(name: str, texts: tf.Tensor) -> tf.RaggedTensor:
         vocabulary = output_features[name].vocabulary
         is_bytes = isinstance(vocabulary, seqio.ByteVocabulary)  # whose `encode_tf` takes one text
-        return (batch_encoder(vocabulary) if is_bytes else vocabulary.encode_tf)(texts)
+        ids = (batch_encoder(vocabulary) if is_bytes else vocabulary.encode_tf)(texts)
+        return ids.with_flat_values(count_pieces(vocabulary)(ids.flat_values))
 
     def fn(batch):
         texts = {k: v for k, v in batch.items() if k in output_features}
@@ -65,6 +70,29 @@ def tokenize_examples(
         return batch | kept | {name: encoded(name, text) for name, text in texts.items()}
 
     return unbatch(dataset.batch(DOCUMENTS_A_CALL).map(fn, synchronous=True))
+
+
+def count_pieces(vocabulary: seqio.Vocabulary) -> Callable[[tf.Tensor], tf.Tensor]:
+    """Return a function that counts ids, int32 [n], for the dataset's purpose, and returns them."""
+    now = purpose.current()
+    if now.counter is None:
+        return lambda ids: ids
+    split, counter = slices.full(now.split), now.counter
+    unk_id = -1 if vocabulary.unk_id is None else vocabulary.unk_id
+
+    def add(pieces, unknown):
+        counter.add({"pieces": int(pieces), "unknown_pieces": int(unknown)}, split)
+        return np.int64(0)
+
+    add = tf_callbacks.guard(add, np.int64(0))
+
+    def count(ids):
+        unknown = tf.reduce_sum(tf.cast(tf.equal(ids, unk_id), tf.int64))
+        counted = tf.numpy_function(add, [tf.size(ids), unknown], tf.int64, stateful=False)
+        with tf.control_dependencies([counted]):
+            return tf.identity(ids)
+
+    return count
 
 
 def batch_encoder(vocabulary: seqio.Vocabulary):

@@ -1,8 +1,14 @@
 """A dry run ends with a table of what it has checked."""
 
+import dataclasses
+import types
+
 import jax
 import jax.numpy as jnp
+import pytest
+import seqio
 
+from common.tables import fails, ok
 from fakes import toy
 from t5x.checkpointing.restore import Match
 from t5x.cli import dry_run
@@ -22,6 +28,58 @@ def test_an_embedding_of_many_unused_rows_is_a_warning():
     found = dry_run.model(params, toy.VOCABULARY, 4096)
     assert (found.verdict, found.to_set) == ("warning", "network.*.vocab_size to 384")
     assert "3,837 of 4,096 rows of the embedding are never used" in found.figure
+
+
+class Shown(seqio.Task):
+    """A task that says what its corpus holds."""
+
+    def look(self, split, lengths, pack):
+        rows = {"files": ok("1 file"), "targets": fails("4 % of 9 targets", "a vocabulary")}
+        numbers = {"corpus_tokens": 4_000, "known": " (by their sizes)", "row_tokens": 10.0}
+        rows["pieces"] = ok(f"{split} {lengths['inputs']} {pack}", numbers=numbers)
+        return [dataclasses.replace(row, check=name) for name, row in rows.items()]
+
+
+@pytest.fixture
+def shown():
+    """Return a configuration of batches of 8 rows of two tasks that show their corpora."""
+    feature = seqio.Feature(toy.VOCABULARY)
+    source = seqio.FunctionDataSource(toy.dataset, ["train"])
+    for name in ("toy_one", "toy_other"):
+        settings = {"preprocessors": [], "output_features": {"targets": feature}}
+        seqio.TaskRegistry.add(name, source=source, task_cls=Shown, **settings)
+    mixture = seqio.MixtureRegistry.add("toy_both", [("toy_one", 1.0), ("toy_other", 3.0)])
+    yield toy.data("train", mixture_or_task_name=mixture.name, batch_size=8)
+    seqio.MixtureRegistry.remove(mixture.name)
+    for name in ("toy_one", "toy_other"):
+        seqio.TaskRegistry.remove(name)
+
+
+def test_what_corpora_hold_and_how_often_they_are_read_is_shown(shown, capsys):
+    rows = dry_run.corpora(shown, 100, 300)
+    assert rows["pieces of toy_one"].figure == "train 16 True"
+    # 200 batches of 8 rows of 10 tokens, a quarter of them of this task.
+    assert rows["epochs of toy_one"].verdict == "ok"
+    assert rows["epochs of toy_one"].numbers["epochs"] == 1.0
+    assert rows["epochs of toy_other"].numbers["epochs"] == 3.0
+    often = dry_run.corpora(shown, 100, 500)["epochs of toy_other"]
+    assert (often.verdict, often.numbers["epochs"]) == ("warning", 6.0)
+    assert often.to_set.startswith("TRAIN_STEPS to about 366")
+    with pytest.raises(ValueError, match=r"targets of toy_one: 4 % of 9 .* set a vocabulary"):
+        dry_run.show(rows)
+    assert "targets of toy_other" in capsys.readouterr().out  # the entire table comes first
+    assert dry_run.corpora(toy.data(), 0, 300) == {}  # of a plain task
+
+
+def test_the_least_time_is_that_of_the_products_on_these_devices():
+    partitioner = PjitPartitioner(devices=jax.devices()[:1])
+    trainer = types.SimpleNamespace(model=toy.shared_model(), partitioner=partitioner)
+    names = ("encoder_input_tokens", "decoder_target_tokens")
+    batch = {name: jax.ShapeDtypeStruct((16, 16), jnp.int32) for name in names}
+    short, long = (dry_run.duration(trainer, batch, n) for n in (10, 10**15))
+    assert (short.verdict, long.verdict) == ("ok", "warning")
+    assert "10 steps on this CPU" in short.figure
+    assert "TRAIN_STEPS" in long.to_set
 
 
 def test_what_a_checkpoint_lacks_is_a_warning():

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from jax.experimental import multihost_utils
 
-from t5x.input_pipeline.record_counts import sum_over_hosts, summary
+from t5x.input_pipeline.record_counts import data_metrics, sum_over_hosts, summary
 
 COUNTS = {
     "b": {"read": 10, "skipped_blank": 1, "epochs": 3},
@@ -21,6 +21,11 @@ def of_int64(gather):
         return gather(mine.view(np.int64)).view(np.int32)
 
     return halves
+
+
+def test_documents_are_the_records_that_are_not_skipped():
+    found = data_metrics(COUNTS)
+    assert (found["data/records/b"], found["data/documents/b"]) == (10.0, 9.0)
 
 
 def test_one_host_knows_all():
@@ -61,6 +66,7 @@ def test_hosts_that_share_a_replica_count_once(monkeypatch):
             "18 of 1,518 records skipped (1.2 %): 3 empty, 15 not UTF-8",
         ),
         ({"read": 9, "kept_with_numbers": 2}, None, "2 kept with numbers"),
+        ({"read": 9, "pieces": 400, "unknown_pieces": 5}, None, "5 of 400 pieces unknown (1.25 %)"),
         ({"read": 60, "examples": 120, "cut_inputs": 12}, None, "12 inputs (10.0 %)"),
         ({"read": 60, "examples": 120, "cut_inputs": 12}, 60, "6 inputs (10.0 %)"),  # twice over
         ({"read": 60, "examples": 120, "cut_inputs": 12}, 50, "12 inputs (10.0 %)"),

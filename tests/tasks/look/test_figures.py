@@ -41,7 +41,7 @@ def tasks(tmp_path):
 
 def test_a_pretraining_task(tasks):
     found = figures.look(tasks[0], "train", 100)
-    assert (found.sampled, found.read, found.files) == (8, 11, 1)
+    assert (found.sampled, found.counts["read"], found.files) == (8, 11, {"jsonl": 1})
     assert found.left_out == {"empty": 1, "null": 1, "too_short": 1}
     assert found.unknown_characters == [("☃", 4)]
     assert 0 < found.unknown < 0.05

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from common.tables import ok, warning
 from fakes.browser import CHROMIUM, Browser
 from tasks.look import page
 from tasks.look.figures import Histogram, Look
@@ -12,17 +13,31 @@ FOUND = Look(
     task="my_task",
     split="train",
     corpus="my <corpus>",
-    files=3,
+    files={"jsonl": 3},
+    passed_over=[],
     vocabulary="my.model, 64,000 ids",
     mixing="every epoch is a permutation of all records",
     sampled=1000,
-    read=1200,
-    left_out={"empty": 10, "too_short": 2},
-    changed={"cut_inputs": 7},
-    tokens_a_word=1.456,
-    bytes_a_token=4.5,
-    unknown=0.00125,
+    counts={
+        "read": 1200,
+        "skipped_empty": 10,
+        "skipped_too_short": 2,
+        "cut_inputs": 7,
+        "text_bytes": 72_000,
+        "pieces": 16_000,
+        "unknown_pieces": 20,
+        "replaced_characters": 0,
+    },
+    words=10_989,
+    letters=70_000,
+    by_bytes=False,
+    scripts={"Latin": 0.98, "Cyrillic": 0.02},
+    foreign=["Cyrillic"],
+    characters=warning("NUL in 3 of 1,000 documents", "another file"),
+    repetition=ok("nothing"),
     unknown_characters=[("☃", 12), ("\u0301", 1)],
+    unknown_example="“om de zăpadă ☃”",
+    targets=None,
     histograms={"text": Histogram(3, 200, 256, ((128, 900), (256, 100)))},
     documents=[{"text": "primul <b> document\n" + "cuvânt " * 200}],
     lengths={"inputs": 512, "targets": 114},
@@ -33,14 +48,23 @@ FOUND = Look(
             "targets": [(True, "<0>"), (False, "are")],
         }
     ],
+    corpus_tokens=None,
+    row_tokens=568,
 )
 
 
 def test_the_text_has_every_figure():
     said = page.as_text(FOUND)
     for part in (
-        *("my <corpus>, split train, 3 files", "1,000 documents", "1.00% of 1,200 records read"),
-        *("10 empty, 2 too short", "7 cut inputs", "1.46", "0.125%", "☃ U+2603 × 12, U+0301 × 1"),
+        *("my <corpus>, split train", "3 files: 3 jsonl", "1,000 documents of 1,200 records read"),
+        *(
+            "10 empty, 2 too short",
+            "7 cut inputs",
+            "1.46",
+            "0.12%",
+            "☃ U+2603 × 12, U+0301 × 1",
+            "Latin 98.0%",
+        ),
         *("median 3 tokens, 95 % up to 200, longest 256", "up to     128   90.0%  " + "█" * 40),
         *("1. primul <b> document", "1. inputs: Ana <0> mere", "1. targets: <0> are"),
         *("1 of 2,000 examples", "every epoch is a permutation", "inputs 512, targets 114"),

@@ -1,0 +1,136 @@
+"""What is wrong with a corpus is a line of the table, and what is right raises no alarm."""
+
+import gzip
+import json
+
+import pytest
+import seqio
+
+from common.tables import FAILS, OK, WARNING
+from tasks import corpora, pairs, vocabularies
+from tasks.corpus.source import CorpusSource
+from tasks.look import figures, table
+from tasks.romanian import RO_MINI
+from tasks.rows import Rows
+
+NAME = "table_test"
+GOOD = [text.replace("\n", " ") for text in RO_MINI.peek("train", 60)]
+LENGTHS = {"inputs": 64, "targets": 17}
+
+
+@pytest.fixture
+def rows(tmp_path):
+    """Return a function from a source to the lines of its table, by name."""
+
+    def look(source, objective="span_corruption", **settings):
+        if isinstance(source, Rows):
+            pairs.add(NAME, source, vocabularies.ro_mini_model)
+        else:
+            corpora.add(NAME, source, settings.pop("model", vocabularies.ro_mini_model), objective)
+        try:
+            found = seqio.TaskRegistry.get(NAME).look("train", LENGTHS, pack=True)
+        finally:
+            seqio.TaskRegistry.remove(NAME)
+        assert [row.check for row in found] == [*table.NAMES]
+        return {row.check: row for row in found}
+
+    return look
+
+
+def write(folder, texts, name="train.jsonl"):
+    lines = [json.dumps({"text": text}, ensure_ascii=False) for text in texts]
+    (folder / name).write_text("".join(f"{line}\n" for line in lines))
+    return CorpusSource(str(folder), splits=("train",))
+
+
+def test_a_sound_corpus_raises_no_alarm(rows):
+    found = rows(RO_MINI)
+    assert {row.verdict for row in found.values()} == {OK}
+    size = sum(len(line.encode()) for line in GOOD) and found["pieces"].numbers["corpus_tokens"]
+    assert 60_000 < size < 80_000  # of 69,396
+    assert found["pieces"].numbers["row_tokens"] == pytest.approx(71, abs=2)
+    assert "<0>" in found["example"].text
+
+
+@pytest.mark.parametrize(
+    ("texts", "wrong", "said"),
+    [
+        (GOOD + [None] * 6, {"records"}, "6 null"),
+        (GOOD + [""] * 30, {"records"}, "30 empty"),
+        ([*GOOD, 7], {"records"}, "1 not text"),
+        ([f"{text} \0" for text in GOOD], {"characters"}, "NUL"),
+        (GOOD * 2, {"repetition"}, "duplicates"),
+        (["Ἄνδρα μοι ἔννεπε, Μοῦσα " + t for t in GOOD], {"unknown pieces", "repetition"}, "Ἄ"),
+        (["слово за словом, " * 9 + t for t in GOOD], {"scripts", "unknown pieces"}, "Cyrillic"),
+        ([" ".join("qwxyk" for _ in t.split()) for t in GOOD], {"pieces", "repetition"}, "split"),
+    ],
+)
+def test_what_is_wrong_is_a_warning_with_an_example(texts, wrong, said, rows, tmp_path):
+    found = rows(write(tmp_path, texts))
+    warned = {name: row for name, row in found.items() if row.verdict == WARNING}
+    assert wrong <= warned.keys() <= wrong | {"repetition"}
+    assert any(said in row.figure for row in warned.values())
+    assert all(row.to_set for row in warned.values())
+
+
+def test_formats_are_counted_and_mixed_ones_named(rows, tmp_path):
+    write(tmp_path, GOOD, "train-1.jsonl")
+    (tmp_path / "train-2.jsonl.gz").write_bytes(
+        gzip.compress((tmp_path / "train-1.jsonl").read_bytes())
+    )
+    (tmp_path / "train-3.csv").write_text("text\n" + "\n".join(f'"{text}"' for text in GOOD))
+    source = CorpusSource(files={"train": str(tmp_path / "train*")})
+    row = rows(source)["files"]
+    assert row.verdict == WARNING
+    for kind in ("3 files", "1 jsonl", "1 jsonl gz", "1 csv"):
+        assert kind in row.figure
+
+
+def test_empty_lines_of_plain_text_are_no_fault(rows, tmp_path):
+    (tmp_path / "train.txt.gz").write_bytes(gzip.compress("\n\n".join(GOOD).encode()))
+    row = rows(CorpusSource(str(tmp_path), splits=("train",)))["records"]
+    assert (row.verdict, "59 empty" in row.figure) == (OK, True)
+
+
+def pairs_of(folder, unknown):
+    """Return 200 pairs, of which so many have targets with a letter that is no piece."""
+    lines = [{"a": GOOD[i % 60] + f" {i}", "b": f"Da {i}"} for i in range(200)]
+    lines[:unknown] = [{**line, "b": "Da ☃"} for line in lines[:unknown]]
+    (folder / "pairs.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    files = {"train": str(folder / "pairs.jsonl")}
+    return Rows(files=files, columns={"inputs": "a", "targets": "b"})
+
+
+@pytest.mark.parametrize(("unknown", "verdict"), [(0, OK), (2, OK), (3, FAILS)])
+def test_targets_that_cannot_be_written_fail(unknown, verdict, rows, tmp_path):
+    row = rows(pairs_of(tmp_path, unknown))["targets"]
+    assert row.verdict == verdict
+    assert ("☃ U+2603" in row.figure) == bool(unknown)
+    assert f"{unknown / 200:.1%} of 200 targets" in row.figure
+
+
+def test_a_setting_accepts_them(rows, tmp_path, monkeypatch):
+    monkeypatch.setattr(vocabularies, "unwritable_targets", lambda: 0.02)
+    assert rows(pairs_of(tmp_path, 4))["targets"].verdict == OK
+    row = rows(pairs_of(tmp_path, 5))["targets"]
+    assert "unwritable_targets.most above 0.025" in row.to_set
+
+
+@pytest.mark.parametrize(
+    "task", ["ro_mini_span_corruption", "ro_mini_bert", "ro_mini_byt5_span_corruption"]
+)
+def test_a_run_counts_what_the_look_has_counted(task):
+    task = seqio.TaskRegistry.get(task)
+    found = figures.look(task, "train", 10_000)
+    source = task.source
+    source.reset_counter()
+    lengths = {"inputs": 64, "targets": 64}
+    dataset = task.get_dataset(lengths, "train", shuffle=True, num_epochs=1, seed=0)
+    assert sum(1 for _ in dataset)
+    counted = source.record_counts("train")
+    names = ["read", "text_bytes", "replaced_characters", "pieces", "unknown_pieces"]
+    if "bert" in task.name:  # whose sentences are encoded one by one
+        names.remove("pieces")
+        assert counted["pieces"] == pytest.approx(found.counts["pieces"], rel=0.01)
+    assert {n: counted[n] for n in names} == {n: found.counts[n] for n in names}
+    assert found.sampled == counted["read"] > 100
