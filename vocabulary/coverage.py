@@ -13,11 +13,11 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from common.tables import WARNING, CheckResult, judged
+from tasks.look import signs
 from vocabulary import sentencepiece_model as spm
 
 MT5 = ("google/mt5-small", "google/mt5-base", "google/mt5-large", "google/mt5-xl")
 BESIDE_HELP = "compare with this vocabulary; default mT5's, if the Hugging Face cache has it"
-_SHOWN = 10  # characters
 # The zero-width non-joiner. T5's normalization (nmt_nfkc) makes it a space.
 JOINER = "\u200c"
 _STRAY_EVERY = 5_000  # letters or more, for a stray character of web pages
@@ -80,11 +80,7 @@ def coverage(path: str, texts: Sequence[str], beside: str | None = None) -> list
 
 
 def _shown(some: Sequence[str], characters: Characters) -> str:
-    names = [
-        f"{c if c.isprintable() else ''} U+{ord(c):04X} × {characters[c]:,}".strip() for c in some
-    ]
-    more = f", and {len(some) - _SHOWN:,} more" if len(some) > _SHOWN else ""
-    return f": {', '.join(names[:_SHOWN])}{more}" if some else ""
+    return f": {signs.named(some, characters)}" if some else ""
 
 
 def writes_joiners(lines: Iterable[str]) -> bool:

@@ -21,6 +21,7 @@ from tasks.corpus.source import RECORDS, CorpusSource
 from tasks.languages import public
 from tasks.languages.table import TOKENS_PER_WORD, Language
 from tasks.look import sampling
+from tasks.look.table import MOST_EPOCHS, MOST_EPOCHS_OF_PAIRS
 from tasks.objectives import masked_lm, prefix_lm, span_corruption
 from tasks.objectives.base import check_targets
 
@@ -124,13 +125,14 @@ def order(context: RunContext) -> CheckResult:
 def epochs(context: RunContext) -> CheckResult:
     """Check how often the corpus is read to the end of training, if its size is known."""
     size, known = corpus_tokens(context)
+    most = MOST_EPOCHS if context.objective else MOST_EPOCHS_OF_PAIRS
     if isinstance(context.objective, span_corruption.SpanNoise):
         lengths = context.data.task_feature_lengths or {}
         per_row = float(context.objective.lengths(lengths["inputs"]).tokens)
     else:
         per_row = looked(context, "pieces").numbers["row_tokens"]
     read = context.data.batch_size * per_row
-    return dry_run.epochs(context.start.step, context.run.total_steps, read, size, known)
+    return dry_run.epochs(context.start.step, context.run.total_steps, read, size, known, most)
 
 
 def corpus_tokens(context: RunContext) -> tuple[float, str]:

@@ -21,8 +21,6 @@ from t5x.monitoring import flops
 from t5x.partitioning import PjitPartitioner
 from t5x.trainer import Trainer
 
-# Beyond four epochs a token teaches less and less (Muennighoff et al. 2023, arXiv:2305.16264).
-MOST_EPOCHS = 4.0
 LONGEST_SECONDS = 31 * 24 * 3600.0
 ROW_MULTIPLE = 128  # of an embedding, for accelerators and model parallelism
 Configs: TypeAlias = Mapping[str, DatasetConfig | None]
@@ -78,19 +76,22 @@ def steps(plan: TrainingPlan, first: int) -> CheckResult:
 
 def corpora(cfg: DatasetConfig, first: int, last: int) -> dict[str, CheckResult]:
     """Return what samples of the training corpora show, and how often steps read each, by name."""
-    found, shares, rows = Corpora(cfg).looks(), Corpora(cfg).shares(), {}
+    found, shares = Corpora(cfg).looks(), Corpora(cfg).shares()
+    rows: dict[str, CheckResult] = {}
     for task, looked in found.items():
         name = lambda check, task=task: f"{check} of {task}" if len(shares) > 1 else check
         rows |= {name(row.check): row for row in looked}
         numbers = next(row.numbers for row in looked if row.check == "pieces")
         size, each = numbers["corpus_tokens"], numbers["row_tokens"] * cfg.batch_size
         if size and each:
-            epochs_of = epochs(first, last, shares[task] * each, size, numbers["known"])
-            rows[name("epochs")] = epochs_of
+            known, most = numbers["known"], numbers["most_epochs"]
+            rows[name("epochs")] = epochs(first, last, shares[task] * each, size, known, most)
     return rows
 
 
-def epochs(first: int, last: int, step_tokens: float, size: float, known: str) -> CheckResult:
+def epochs(
+    first: int, last: int, step_tokens: float, size: float, known: str, most: float
+) -> CheckResult:
     """Return how often a corpus of `size` tokens is read from step `first` to step `last`."""
     left = max(last - first, 0)
     read = left * step_tokens
@@ -98,11 +99,11 @@ def epochs(first: int, last: int, step_tokens: float, size: float, known: str) -
     times = counted(count, "epoch", ".2g")
     figure = f"{amount(read)} tokens are {times} of {amount(size)}{known}"
     numbers = {"tokens": size, "read": read, "epochs": count}
-    if count <= MOST_EPOCHS:
+    if count <= most:
         return ok(figure, numbers=numbers)
-    enough = first + int(left * MOST_EPOCHS / count)
+    enough = first + int(left * most / count)
     return warning(
-        f"{figure}: beyond {MOST_EPOCHS:.0f} a text teaches less and less",
+        f"{figure}: beyond {most:.0f} a text teaches less and less",
         f"TRAIN_STEPS to about {enough:,}, or a larger corpus",
         numbers=numbers,
     )

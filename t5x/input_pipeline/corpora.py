@@ -77,11 +77,14 @@ class CountedSource(Protocol):
 class ShownTask(Protocol):
     """The method of a task that says what a sample of its corpus holds."""
 
+    name: str
+
     def look(self, split: str, lengths: Mapping[str, int] | None, pack: bool) -> list[CheckResult]:
         """Return the lines of a table, by name in `check`; raise UserError for unfit lengths.
 
         `numbers` of the line "pieces" has `corpus_tokens`, of the split, None if they are unknown,
-        `known`, how they are, to end a sentence, and `row_tokens`, of the corpus in a row.
+        `known`, how they are, to end a sentence, `row_tokens`, of the corpus in a row, and
+        `most_epochs`, beyond which another epoch is of little use.
         """
 
 

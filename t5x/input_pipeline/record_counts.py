@@ -47,7 +47,7 @@ def data_metrics(counts: Mapping[str, Mapping[str, int]]) -> dict[str, float]:
 
     Documents are the records that were not skipped.
     """
-    found = {}
+    found: dict[str, float] = {}
     for task, values in counts.items():
         metrics = {_METRICS.get(name, name): float(count) for name, count in values.items()}
         if "read" in values:
@@ -104,8 +104,8 @@ def summary(
     parts += [f"{n:,} kept {reason}" for reason, n in _with_prefix("kept_", counts).items()]
     if unknown := counts.get("unknown_pieces"):
         pieces = counts["pieces"]
-        share = f"{100 * unknown / pieces:.2f} %"
-        parts.append(f"{unknown:,} of {pieces:,} pieces unknown ({share})")
+        percent = 100 * unknown / pieces
+        parts.append(f"{unknown:,} of {pieces:,} pieces unknown ({percent:.2f} %)")
     if cut := _with_prefix("cut_", counts):
         made = counts["examples"]
         if examples and made % examples:  # another reader made some of them

@@ -19,6 +19,7 @@ from common.errors import UserError
 from common.tables import CheckResult
 from tasks import vocabularies
 from tasks.corpus.counts import CODED, NOTES, SKIPS
+from tasks.corpus.formats import contents_of
 from tasks.corpus.source import CorpusSource
 from tasks.look import sampling, signs, size
 from tasks.objectives import registry
@@ -28,6 +29,7 @@ SHOWN = 10  # documents, and examples
 DOCUMENTS = {True: 1000, False: 200}  # of a sample, by whether it is read from this machine
 _MOST_CHARACTERS = 4_000_000  # of a sample
 _SHARDS = 8  # of a run, as `t5x.input_pipeline.stream` has them
+_OPENED = 64  # files on this machine whose encoding is shown
 _MOST_PIECES = 20_000  # whose letters say what a vocabulary writes
 Spans = list[tuple[bool, str]]
 
@@ -56,20 +58,21 @@ class Targets:
 class Look:
     """What is found in a sample of a task's corpus.
 
-    `files`: of the split by format, "jsonl gz", none if they are unknown. `passed_over`: (address,
-    reason). `counts`: as a run's metrics name them, see `tasks.corpus.counts`. `scripts`: shares of
-    the letters, and of these the scripts that the vocabulary does not write. `characters` and
-    `repetition`: what `tasks.look.signs` says. `unknown_characters`: with their counts, most
-    frequent first, and the first as it is met. `targets`: None where a text is its own target.
-    `documents`: texts by feature. `examples`: features as (whether it is a sentinel, text).
-    `corpus_tokens`: those of the split, and how they are known. `row_tokens`: of the corpus in a
-    row of `lengths`.
+    `files`: of the split by format, "jsonl gz", none if they are unknown; `file_bytes`: their size,
+    if it is listed; `passed_over`: (address, reason) of others. `counts`: as a run's metrics name
+    them, see `tasks.corpus.counts`. `scripts`: shares of the letters, and of these `foreign` the
+    scripts that the vocabulary does not write. `characters` and `repetition`: what
+    `tasks.look.signs` says. `unknown_characters`: with their counts, most frequent first, and the
+    first as it is met. `targets`: None where a text is its own target. `documents`: texts by
+    feature. `examples`: features as (whether it is a sentinel, text). `corpus_tokens`: of the
+    split, and how they are known. `row_tokens`: of the corpus in a row of `lengths`.
     """
 
     task: str
     split: str
     corpus: str
     files: Mapping[str, int]
+    file_bytes: int | None
     passed_over: Sequence[tuple[str, str]]
     vocabulary: str
     mixing: str
@@ -170,6 +173,7 @@ def look(
         split=split,
         corpus=getattr(source, "name", type(source).__name__),
         files=_formats(source, split),
+        file_bytes=_size(source, split),
         passed_over=source.passed_over(split) if hasattr(source, "passed_over") else (),
         vocabulary=f"{vocabularies.name_of(vocabulary)}, {vocabulary.vocab_size:,} ids",
         mixing=source.mixing(split, _SHARDS) if hasattr(source, "mixing") else "unknown",
@@ -226,7 +230,7 @@ def text_counts(
     """Return what is counted of normalized texts and their ids, as `counts.TEXTS` names it."""
     pieces = unknown = 0
     for row in ids:
-        pieces, unknown = pieces + len(row), unknown + list(row).count(unk_id)
+        pieces, unknown = pieces + len(row), unknown + sum(token == unk_id for token in row)
     sizes = [(len(text.encode()), text.count(signs.REPLACED)) for text in texts]
     return {
         "text_bytes": sum(n for n, _ in sizes),
@@ -240,7 +244,17 @@ def _formats(source: Any, split: str) -> dict[str, int]:
     if not hasattr(source, "list_files"):
         return {}
     found = source.list_files(split)
-    return collections.Counter(f"{file.kind} {file.compression}".strip() for file in found)
+    opened = [file for file in found if not file.remote][:_OPENED]
+    encodings = {file: contents_of(file).encoding for file in opened}
+    named = lambda file: (file.kind, file.compression, encodings.get(file, "").replace("utf-8", ""))
+    return collections.Counter(" ".join(filter(None, named(file))) for file in found)
+
+
+def _size(source: Any, split: str) -> int | None:
+    """Return the bytes of a split's files, None if they are not listed."""
+    found = source.list_files(split) if hasattr(source, "list_files") else []
+    sizes = [file.length for file in found if file.length is not None]
+    return sum(sizes) if sizes and len(sizes) == len(found) else None
 
 
 def _foreign(vocabulary: seqio.Vocabulary, found: Mapping[str, float]) -> list[str]:

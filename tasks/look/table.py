@@ -10,7 +10,7 @@ that the model cannot write are a failure.
 import dataclasses
 from collections.abc import Iterator
 
-from common.tables import OK, WARNING, CheckResult, counted, judged
+from common.tables import OK, WARNING, CheckResult, counted, data_size, judged
 from tasks import vocabularies
 from tasks.look import signs
 from tasks.look.figures import Look
@@ -26,6 +26,9 @@ MOST_UNKNOWN = 0.01  # of the pieces
 # Above both, a vocabulary was made for other texts: a good one of 32,000 pieces or more takes 1.2
 # to 1.8 tokens a word in European languages, and 4 characters a token.
 MOST_TOKENS, FEWEST_LETTERS = 2.5, 2.5
+# Beyond four epochs a text teaches less and less (Muennighoff et al. 2023, arXiv:2305.16264);
+# small sets of pairs are read far more often.
+MOST_EPOCHS, MOST_EPOCHS_OF_PAIRS = 4.0, 100.0
 _LONGEST_WORD = 12  # characters of a mean word, in scripts that separate words
 _VOCABULARY = "VOCABULARY_FILE to one made from this corpus"
 _SHOWN = 600  # characters of an example
@@ -57,6 +60,7 @@ def _files(found: Look) -> CheckResult:
     total = sum(found.files.values())
     kinds = ", ".join(f"{n:,} {kind}" for kind, n in found.files.items())
     figure = f"{counted(total, 'file')}: {kinds}" if total else f"{found.corpus} lists no files"
+    figure += f", {data_size(found.file_bytes)}" if found.file_bytes else ""
     if len({kind.split()[0] for kind in found.files}) > 1:
         to_set = "`files` of the source to those that are data"
         return judged("files", False, f"{figure}: formats are mixed", to_set, WARNING)
@@ -100,6 +104,7 @@ def _pieces(found: Look) -> CheckResult:
     row = judged("pieces", not is_split, figure, f"{_VOCABULARY}, or larger", WARNING)
     size, how = found.corpus_tokens or (None, "")
     numbers = {"corpus_tokens": size, "known": how, "row_tokens": found.row_tokens}
+    numbers["most_epochs"] = MOST_EPOCHS if found.targets is None else MOST_EPOCHS_OF_PAIRS
     numbers |= {"tokens_a_word": found.tokens_a_word, "bytes_a_token": found.bytes_a_token}
     return dataclasses.replace(row, numbers=numbers)
 

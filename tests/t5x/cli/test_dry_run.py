@@ -36,6 +36,7 @@ class Shown(seqio.Task):
     def look(self, split, lengths, pack):
         rows = {"files": ok("1 file"), "targets": fails("4 % of 9 targets", "a vocabulary")}
         numbers = {"corpus_tokens": 4_000, "known": " (by their sizes)", "row_tokens": 10.0}
+        numbers["most_epochs"] = 4.0
         rows["pieces"] = ok(f"{split} {lengths['inputs']} {pack}", numbers=numbers)
         return [dataclasses.replace(row, check=name) for name, row in rows.items()]
 

@@ -6,7 +6,7 @@ import pytest
 
 from common.tables import ok, warning
 from fakes.browser import CHROMIUM, Browser
-from tasks.look import page
+from tasks.look import page, table
 from tasks.look.figures import Histogram, Look
 
 FOUND = Look(
@@ -14,7 +14,8 @@ FOUND = Look(
     split="train",
     corpus="my <corpus>",
     files={"jsonl": 3},
-    passed_over=[],
+    file_bytes=72_000,
+    passed_over=[("/data/train_log.txt", "its name says that it is no data")],
     vocabulary="my.model, 64,000 ids",
     mixing="every epoch is a permutation of all records",
     sampled=1000,
@@ -55,16 +56,18 @@ FOUND = Look(
 
 def test_the_text_has_every_figure():
     said = page.as_text(FOUND)
+    figures = "".join(row.figure for row in table.rows(FOUND))
     for part in (
-        *("my <corpus>, split train", "3 files: 3 jsonl", "1,000 documents of 1,200 records read"),
         *(
-            "10 empty, 2 too short",
-            "7 cut inputs",
-            "1.46",
-            "0.12%",
-            "☃ U+2603 × 12, U+0301 × 1",
-            "Latin 98.0%",
+            "3 files: 3 jsonl, 72 KB; passed over: train_log.txt",
+            "1,000 documents of 1,200 records",
         ),
+        *("10 empty, 2 too short", "7 cut inputs", "1.46", "☃ U+2603 × 12, U+0301 × 1"),
+        *("Latin 98.0%", "0.12% of 16,000 pieces", "“om de zăpadă ☃”"),
+    ):
+        assert part in figures, part
+    for part in (
+        *("my <corpus>, split train", "1,000 documents", "scripts         ok", "Latin 98.0%"),
         *("median 3 tokens, 95 % up to 200, longest 256", "up to     128   90.0%  " + "█" * 40),
         *("1. primul <b> document", "1. inputs: Ana <0> mere", "1. targets: <0> are"),
         *("1 of 2,000 examples", "every epoch is a permutation", "inputs 512, targets 114"),
