@@ -18,7 +18,7 @@ import seqio
 from common.errors import UserError
 from common.tables import CheckResult
 from tasks import vocabularies
-from tasks.corpus.counts import CODED, NOTES, SKIPS
+from tasks.corpus.counts import CODED, EXTRA_COPIES, NOTES, SKIPS
 from tasks.corpus.formats import contents_of
 from tasks.corpus.source import CorpusSource
 from tasks.look import sampling, signs, size
@@ -166,6 +166,8 @@ def look(
     unknown = unknown_characters(vocabulary, everything)
     found_scripts = signs.scripts(everything)
     as_written = ["\n".join(row.values()) for row in rows]
+    if read[EXTRA_COPIES]:  # which are meant
+        as_written = [*dict.fromkeys(as_written)]
     bytes_a_token = read["text_bytes"] / max(read["pieces"], 1)
     shown = lambda n: [i * n // SHOWN for i in range(SHOWN)] if n > SHOWN else range(n)
     return Look(

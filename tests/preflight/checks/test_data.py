@@ -241,7 +241,8 @@ def test_the_tokens_of_fineweb_2_are_measured_where_it_can_be_read(task, monkeyp
     source = public.fineweb2("czech")
     text = ["Ana are mere."] * 9
     monkeypatch.setattr(type(source), "peek", lambda *_: text)
-    monkeypatch.setattr(type(source), "list_files", lambda *_: [])
+    for name in ("list_files", "passed_over"):
+        monkeypatch.setattr(type(source), name, lambda *_: [])
     monkeypatch.setattr(type(source), "mixing", lambda *_: "")
     row = row_of(checks.epochs, **task(source))
     ids = valid_run.context().require_vocabulary().encode(text[0])

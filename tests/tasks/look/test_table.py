@@ -8,6 +8,7 @@ import seqio
 
 from common.tables import FAILS, OK, WARNING
 from tasks import corpora, pairs, vocabularies
+from tasks.corpus.documents import Column
 from tasks.corpus.source import CorpusSource
 from tasks.look import figures, table
 from tasks.romanian import RO_MINI
@@ -71,6 +72,14 @@ def test_what_is_wrong_is_a_warning_with_an_example(texts, wrong, said, rows, tm
     assert wrong <= warned.keys() <= wrong | {"repetition"}
     assert any(said in row.figure for row in warned.values())
     assert all(row.to_set for row in warned.values())
+
+
+def test_copies_that_a_column_asks_for_are_no_duplicates(rows, tmp_path):
+    write(tmp_path, GOOD)
+    source = CorpusSource(str(tmp_path), column=Column("text", file_copies={"train*": 2}))
+    found = rows(source)
+    assert found["repetition"].verdict == OK
+    assert "extra copies" in found["records"].figure
 
 
 def test_formats_are_counted_and_mixed_ones_named(rows, tmp_path):
