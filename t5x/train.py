@@ -184,13 +184,17 @@ def train(
     if dry_run:
         opened = first_sound(start, lambda s: (open_stream(s), matched(s, trainer)))
         start, (stream, found) = opened
-        shown = dry_run_table.corpora(train_dataset_cfg, start.step, plan.total_steps)
-        shown["start"] = dry_run_table.start(start.path, found)
-        shown["steps"] = dry_run_table.steps(plan, start.step)
-        left = plan.total_steps - start.step
-        if least := dry_run_table.duration(trainer, stream.global_batch, left):
-            shown["time"] = least
-        dry_run_table.show_training(trainer, cfgs, model_dir, **shown)
+        dry_run_table.show_training(
+            trainer,
+            cfgs,
+            model_dir,
+            **dry_run_table.corpora(train_dataset_cfg, start.step, plan.total_steps),
+            start=dry_run_table.start(start.path, found),
+            steps=dry_run_table.steps(plan, start.step),
+            time=dry_run_table.duration(
+                trainer, stream.global_batch, plan.total_steps - start.step
+            ),
+        )
         return 0, None
 
     with Lease(model_dir, take_over) as lease:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from common import tables
 from common.errors import UserError
-from common.tables import FAILS, CheckResult, amount, counted, ok, time_span, warning
+from common.tables import FAILS, NOT_CHECKED, CheckResult, amount, counted, ok, time_span, warning
 from t5x.array_types import PyTree
 from t5x.checkpointing.restore import Match
 from t5x.input_pipeline.config import DatasetConfig
@@ -109,18 +109,17 @@ def epochs(
     )
 
 
-def duration(trainer: Trainer, batch: Any, count: int) -> CheckResult | None:
+def duration(trainer: Trainer, batch: Any, count: int) -> CheckResult:
     """Return the least time that `count` steps on batches of these shapes take here.
 
-    It is that of their products at the devices' peak, on a CPU at what it reaches; None where
-    either is unknown.
+    It is the time of their products at the devices' peak, on a CPU at what it reaches.
     """
     devices = trainer.partitioner.mesh.devices.flat
     work, kind = flops.batch_flops(trainer.model, batch), devices[0].device_kind
     on_cpu = devices[0].platform == "cpu"
     peak = cpu_flops() if on_cpu else len(devices) * (flops.peak_flops(kind) or 0.0)
     if not (work and peak):
-        return None
+        return CheckResult(NOT_CHECKED, f"FLOP of this network, or the peak of {kind}, are unknown")
     seconds = count * work / peak
     where = "this CPU" if on_cpu else f"{counted(len(devices), 'device')} ({kind})"
     figure = f"at least {time_span(seconds)} for {counted(count, 'step')} on {where}"
