@@ -13,6 +13,7 @@ from fakes import toy
 from t5x.checkpointing.restore import Match
 from t5x.cli import dry_run
 from t5x.loop.triggers import TrainingPlan
+from t5x.partitioning import PjitPartitioner
 
 
 def test_steps_that_are_left():
