@@ -293,6 +293,11 @@ COMMANDS = {
         {files} --language | klingonese | ro --max_chars 5000 | ro --seed -1
         {files} --language ro --out {files}/text.txt/out.json
     """,
+    "evaluation.finetune": """
+        summary --model {files} --out {folder}/out --language ro -> Romanian
+        topic --language ro --out {folder}/out --model | {files}/absent -> absent
+        topic --language ro --model {files} --out {folder}/out | --sedes 2 | --seeds 0
+    """,
     "report": """
         {files}/absent
         {files}/text.txt
@@ -373,6 +378,7 @@ COMMANDS = {
         {files}/text.txt
         {files}
         gs://bucket/run
+        s3://bucket/run/checkpoint_7/
     """,
 }
 

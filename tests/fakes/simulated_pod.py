@@ -41,8 +41,8 @@ is_behind() {
 say() { if [[ "$me" == 0 ]]; then echo "$1"; fi; }
 while ((step < STEPS)); do
   echo "$step" > "$MODEL_DIR/at_$me"
-  sleep 0.02
-  while [[ -z "$leaving" ]] && is_behind; do sleep 0.02; done
+  sleep 0.05
+  while [[ -z "$leaving" ]] && is_behind; do sleep 0.05; done
   ((++step))
   say "step $step/$STEPS  loss 4.614  accuracy 0.3"
   if [[ "$me" == 0 ]]; then echo "$step" > "$MODEL_DIR/checkpoint"; fi
@@ -92,7 +92,7 @@ class Pod:
             "MODEL_DIR": str(self.run_dir),
             "TPU_PASS": "STEPS",
             "STEPS": "100000",
-            "TPU_POLL_SECONDS": "0.2",
+            "TPU_POLL_SECONDS": "0.4",
             "TPU_BACKOFF_SECONDS": "0",
             **settings,
         }

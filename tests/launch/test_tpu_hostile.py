@@ -79,9 +79,7 @@ def test_supervision_goes_on_without_the_words_of_a_liar(pair):
     "answer",
     [
         "training\ta[$(COMMAND)]\tx\n",
-        "training\t-1\tx\n",
         "training\t99999999999999999999\tx\n",
-        "training stopped\t1\tx\n",
         "*\t1\tx\n",
         "\x1b]52;c;Y3VybA==\x07\t1\tx\n",
         "",

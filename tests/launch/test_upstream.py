@@ -23,26 +23,17 @@ def test_the_repository_takes_in_no_source_of_upstream(tmp_path):
     assert not any((repository / "upstream").iterdir())
 
 
-def test_an_address_without_a_repository_is_named_with_its_variable(tmp_path):
-    process = bash(SCRIPT, tmp_path / "up", env={"T5X_URL": str(tmp_path / "nowhere")})
-    assert process.returncode == 2
-    *_, said = process.stderr.splitlines()
-    assert said.endswith(
-        f"t5x cannot be cloned from {tmp_path}/nowhere: set T5X_URL to another address or to a "
-        "copy on disk."
-    )
-
-
-def test_a_copy_without_the_commit_is_named_with_its_variable(tmp_path):
+def test_a_copy_that_is_absent_or_old_is_named_with_its_variable(tmp_path):
     old = tmp_path / "old"
     git("init", "--quiet", str(old))
     identity = ("-c", "user.name=a", "-c", "user.email=a@b")
     git("-C", str(old), *identity, "commit", "--quiet", "--allow-empty", "-m", "first")
-    process = bash(SCRIPT, tmp_path / "up", env={"T5X_URL": str(old)})
-    assert process.returncode == 2
-    *_, said = process.stderr.splitlines()
-    assert f"{old} lacks commit cc342d419ec3e3e9c4bf1df33c82330cafdc1e16 of t5x" in said
-    assert said.endswith("set T5X_URL to a newer copy.")
+    for copy in (tmp_path / "nowhere", old):
+        process = bash(SCRIPT, tmp_path / "up", env={"T5X_URL": str(copy)})
+        assert process.returncode == 2
+        *_, said = process.stderr.splitlines()
+        assert str(copy) in said
+        assert "set T5X_URL" in said
 
 
 @pytest.mark.slow
