@@ -2,37 +2,28 @@
 
 import argparse
 import dataclasses
-import os
 import shutil
 import socket
-import subprocess
-import sys
 import types
 
 import huggingface_hub
 import numpy as np
 import pytest
 
+from convert import __main__ as converter
 from convert import hub
 from convert.tokenizer import TrainedVocabulary
 from fakes.convert_fakes import FAMILIES, arrays, refusal, write_folder
 from fakes.hub_server import HubStandIn
 from fakes.paths import ROOT
+from fakes.refusals import refused
 from t5x.checkpointing.reader import open_checkpoint
 from t5x.monitoring import metric_writers
 from t5x.monitoring.event_files import read_events
+from vocabulary import check
 
 GOLDEN = ROOT / "tests" / "golden" / "t5_1_1"
 MINI = ROOT / "data" / "ro_mini" / "ro_mini.model"
-# What is published, checked and made a checkpoint again by its name alone.
-BY_NAME = """
-import sys
-from convert import __main__ as converter
-from vocabulary import check
-
-check.main(["user/name", "--vocab_size", "2048"])
-sys.exit(converter.main(["from_hf", "user/name", "back", "--no_verify"]))
-"""
 
 
 @pytest.fixture
@@ -48,6 +39,7 @@ def connected(server, tmp_path, monkeypatch):
         monkeypatch.setenv(name, value)
     constants = "huggingface_hub.constants"
     monkeypatch.setattr(f"{constants}.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(f"{constants}.HF_HUB_DISABLE_XET", True)
     monkeypatch.setattr(f"{constants}.ENDPOINT", server.url)
     template = server.url + "/{repo_id}/resolve/{revision}/{filename}"
     monkeypatch.setattr(f"{constants}.HUGGINGFACE_CO_URL_TEMPLATE", template)
@@ -61,21 +53,9 @@ def checkpoint(tmp_path):
     return folder
 
 
-def run(server, folder, *command):
-    environment = server.environment(folder / "home") | {"PYTHONPATH": str(ROOT)}
-    return subprocess.run(
-        [sys.executable, *command],
-        cwd=folder,
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-    )
-
-
-def publish(server, checkpoint, *flags):
+def publish(checkpoint, *flags):
     config = ["--config", str(GOLDEN / "config.json"), "--no_verify"]
-    command = ["-m", "convert", str(checkpoint), "--push_to_hub", "user/name", *config, *flags]
-    return run(server, checkpoint.parents[1], *command)
+    return converter.main([str(checkpoint), "--push_to_hub", "user/name", *config, *flags])
 
 
 def uploaded(folder):
@@ -86,17 +66,19 @@ def uploaded(folder):
     }
 
 
-def test_one_command_publishes_all_but_paths_and_host_of_this_machine(server, checkpoint):
-    run = checkpoint.parent
+def test_one_command_publishes_all_but_paths_and_host_of_this_machine(
+    connected, checkpoint, capsys
+):
+    run, server = checkpoint.parent, connected
     (run / "config.gin").write_text(f"MODEL_DIR = '{run}'\nDATA = '{run}/a,{run}/b c'\n")
     writer = metric_writers.TensorBoardWriter(str(run), "train")
     writer.write_scalars(5, {"loss": 2.5})
     writer.write_texts(5, {"gin": f"MODEL_DIR = {run}"})
     writer.close()
-    done = publish(server, checkpoint, "--vocabulary", "none", "--license", "cc0-1.0")
-    assert done.returncode == 0, done.stderr
-    assert f"{server.url}/user/name" in done.stdout
-    assert "names no language:" in done.stdout
+    assert publish(checkpoint, "--vocabulary", "none", "--license", "cc0-1.0") == 0
+    said = capsys.readouterr().out
+    assert f"{server.url}/user/name" in said
+    assert "names no language:" in said
     assert server.files == uploaded(checkpoint.parents[1] / "run_hf" / "checkpoint_25")
     assert server.made[0]["name"] == "name"
     assert server.tokens == {"Bearer hf_secret"}
@@ -111,12 +93,10 @@ def test_one_command_publishes_all_but_paths_and_host_of_this_machine(server, ch
                 assert private.encode() not in name.encode() + data, name
 
 
-def test_no_right_to_write_is_one_sentence_and_the_conversion_stays(server, checkpoint):
-    server.refuse = True
-    done = publish(server, checkpoint, "--vocabulary", "none")
-    assert done.returncode == 1
-    assert "is converted, but the hub rejected user/name" in done.stderr
-    assert "Traceback" not in done.stderr
+def test_no_right_to_write_is_one_sentence_and_the_conversion_stays(connected, checkpoint, capsys):
+    connected.refuse = True
+    with refused(capsys, "is converted, but the hub rejected user/name"):
+        publish(checkpoint, "--vocabulary", "none")
     assert (checkpoint.parents[1] / "run_hf" / "checkpoint_25").is_dir()
 
 
@@ -145,15 +125,18 @@ def test_a_token_or_a_network_that_fails_is_one_sentence_before_converting(
     assert "set HF_TOKEN" in refused(*name)
 
 
-def test_a_published_model_is_checked_and_taken_back_by_its_name(server, tmp_path):
+def test_a_published_model_is_checked_and_taken_back_by_its_name(
+    connected, tmp_path, capsys, monkeypatch
+):
     sizes = dataclasses.replace(FAMILIES["t5_1_1"], vocab_size=2048)
     values, folder = arrays(sizes), tmp_path / "hf"
     write_folder(folder, sizes, values)
     TrainedVocabulary(str(MINI), 0).write(folder)
-    server.files |= {path.name: path.read_bytes() for path in folder.iterdir()}
-    done = run(server, tmp_path, "-c", BY_NAME)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "equal ids in seqio and Hugging Face  ok" in done.stdout
+    connected.files |= {path.name: path.read_bytes() for path in folder.iterdir()}
+    monkeypatch.chdir(tmp_path)
+    assert check.main(["user/name", "--vocab_size", "2048"]) == 0
+    assert "equal ids in seqio and Hugging Face  ok" in capsys.readouterr().out
+    assert converter.main(["from_hf", "user/name", "back", "--no_verify"]) == 0
     found = open_checkpoint(str(tmp_path / "back" / "checkpoint_0"))
     for name, array in values.items():
         np.testing.assert_array_equal(found[f"target/{name}"].read(), array)

@@ -1,11 +1,10 @@
 """The command: what is wrong is one sentence, and nothing is left behind."""
 
-import subprocess
-
 import pytest
 
 from fakes.convert_fakes import golden_gin, golden_run, refusal
 from fakes.paths import ROOT
+from fakes.shell import bash, executable
 
 
 @pytest.fixture
@@ -42,7 +41,8 @@ def test_a_vocabulary_must_be_found(run_folder, capsys):
 
 
 def test_the_script_runs_from_anywhere_and_fails_with_its_converter(tmp_path):
-    script = ["bash", str(ROOT / "convert" / "convert.sh")]
-    done = subprocess.run([*script, "absent"], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 2
-    assert done.stderr.startswith("Error: absent is not a folder")
+    python = executable(tmp_path / "python", '#!/usr/bin/env bash\necho "$PWD $*"; exit 3\n')
+    script = ROOT / "convert" / "convert.sh"
+    done = bash(script, "a run", env={"PYTHON": str(python)}, cwd=tmp_path)
+    assert done.returncode == 3
+    assert "-m convert a run" in done.stdout
