@@ -72,22 +72,3 @@ def test_a_start_of_the_command(pod, tmp_path, seed):
     assert not damage.fault(found, run, damaged, steps)
     assert status == (0 if begun else 2)
     assert "Traceback" not in said
-
-
-def test_what_is_wrong_with_a_start_is_named(tmp_path):
-    """So the tests above can fail."""
-    for step in damage.STEPS:
-        (tmp_path / f"checkpoint_{step}").mkdir()
-        (tmp_path / f"checkpoint_{step}/checkpoint").write_bytes(b"")
-
-    def fault(step, *said, error=None, damaged=(12,)):
-        return damage.fault(damage.Found(step, error, said), tmp_path, set(damaged))
-
-    named = f"{tmp_path}/checkpoint_12 is damaged."
-    assert fault(8, named) is None
-    assert "did not name [12]" in fault(8)
-    assert "although checkpoint_8 is intact" in fault(4, named)
-    assert "checkpoint_8 is intact, and the run ended" in fault(None, error=named)
-    assert "checkpoints [4, 8] are not in one" in fault(None, error=named, damaged=damage.STEPS)
-    (tmp_path / "checkpoint_4/checkpoint").unlink()
-    assert "it deleted [4]" in fault(8, named)

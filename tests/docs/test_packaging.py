@@ -3,7 +3,6 @@
 import importlib
 import importlib.metadata
 import os
-import pathlib
 import re
 import shutil
 import subprocess
@@ -33,10 +32,10 @@ def read(name: str) -> str:
     return (ROOT / name).read_text()
 
 
-@pytest.mark.parametrize("name", PROJECT["scripts"])
-def test_an_entry_point_is_a_function_that_needs_no_argument(name):
-    module, _, function = PROJECT["scripts"][name].partition(":")
-    assert callable(getattr(importlib.import_module(module), function))
+def test_an_entry_point_is_a_function():
+    for entry in PROJECT["scripts"].values():
+        module, _, function = entry.partition(":")
+        assert callable(getattr(importlib.import_module(module), function))
 
 
 def test_every_python_is_tried_with_the_newest_versions_each_week():
@@ -48,39 +47,25 @@ def test_every_python_is_tried_with_the_newest_versions_each_week():
     assert job["strategy"]["matrix"]["python"] == [line.split()[-1] for line in pythons]
 
 
-def test_every_package_is_installed():
+@pytest.mark.slow
+def test_it_installs_with_its_dependencies_and_extras_and_a_command_runs(tmp_path):
     found = PYPROJECT["tool"]["setuptools"]["packages"]["find"]["include"]
     assert {name.rstrip("*") for name in found} == set(PACKAGES)
-
-
-@pytest.fixture(scope="module")
-def installed(tmp_path_factory) -> pathlib.Path:
-    """A folder that pip has installed an editable copy of the project into."""
-    copy = tmp_path_factory.mktemp("project")
+    copy, installed = tmp_path / "project", tmp_path / "prefix"
     for name in PACKAGES:
         shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, copy)
-    prefix = tmp_path_factory.mktemp("prefix")
     pip = [
         sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "--no-deps",
-        "--no-build-isolation",
-        "--no-index",
+        *["-m", "pip", "install", "--no-deps", "--no-build-isolation", "--no-index"],
     ]
     done = subprocess.run(
-        [*pip, "--quiet", "--ignore-installed", "--prefix", prefix, "--editable", copy],
+        [*pip, "--no-index", "--ignore-installed", "--prefix", installed, "--editable", copy],
         capture_output=True,
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    return prefix
-
-
-def test_it_installs_with_its_dependencies_and_extras(installed):
     (folder,) = installed.glob("lib/python*/site-packages")
     (found,) = importlib.metadata.distributions(path=[str(folder)])
     required = found.requires or []
@@ -94,14 +79,8 @@ def test_it_installs_with_its_dependencies_and_extras(installed):
     assert any(line.startswith("jax[tpu]") for line in of("tpu"))
     assert any(line.startswith("jax[cuda12]") for line in of("cuda"))
     assert set(PROJECT["scripts"]) <= {path.name for path in (installed / "bin").iterdir()}
-
-
-def test_an_installed_command_runs(installed):
-    done = subprocess.run(
-        [installed / "bin/t5x-report", "--help"],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-    )
+    help_of = [installed / "bin/t5x-report", "--help"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(help_of, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "MODEL_DIR" in done.stdout

