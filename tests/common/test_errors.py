@@ -125,11 +125,6 @@ def test_a_command_with_a_log_of_its_own_keeps_the_traceback_there(capsys, monke
     assert "TypeError: of code" in kept[0]
 
 
-def test_a_log_that_cannot_be_written_hides_no_error(capsys, monkeypatch, tmp_path):
-    monkeypatch.setattr(errors.tempfile, "tempdir", str(tmp_path / "absent"))
-    assert "TypeError: of code." in ended(raises(TypeError("of code")), capsys)[1]
-
-
 @pytest.mark.parametrize("package", ["apache_beam", "libtpu", "s3fs"])
 def test_the_sentence_of_a_missing_package_names_the_extra_that_has_it(package):
     sentence = errors.missing(package)

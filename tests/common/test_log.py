@@ -118,14 +118,10 @@ logging.getLogger("absl").handle(record)
     assert "a word" in log(tmp_path)
 
 
-def test_a_second_start_writes_after_the_first(tmp_path):
-    for word in ("first", "second"):
-        ran(f'os.write(2, b"{word}\\n")\nWRITE\n', tmp_path)
-    assert log(tmp_path) == "first\nsecond\n"
-
-
-@pytest.mark.parametrize("place", ["WRITE", "pass"])
-@pytest.mark.parametrize("call", ["errors.guarded(main)()", "main()"])
+@pytest.mark.parametrize(
+    ("place", "call"),
+    [("WRITE", "errors.guarded(main)()"), ("pass", "main()"), ("WRITE", "main()")],
+)
 def test_an_unforeseen_error_names_the_log_with_its_traceback(tmp_path, place, call):
     code = f"""
 os.write(2, b"I0000 oneDNN\\n")
@@ -149,9 +145,10 @@ def test_a_package_that_is_not_there_is_one_sentence(tmp_path):
     )
 
 
-@pytest.mark.parametrize("place", ["WRITE", "pass"])
 @pytest.mark.parametrize(
-    ("end", "status"), [("os.abort()", -signal.SIGABRT), ("os._exit(1)", 1)], ids=str
+    ("place", "end", "status"),
+    [("WRITE", "os.abort()", -signal.SIGABRT), ("pass", "os._exit(1)", 1)],
+    ids=str,
 )
 def test_the_fatal_lines_of_a_crash_are_shown_and_the_log_is_named(tmp_path, place, end, status):
     code = f'{place}\nos.write(2, b"F0000 00:00 tpu.cc:1] Check failed: no chip\\nmore\\n")\n{end}'
@@ -188,6 +185,7 @@ def test_a_full_disk_keeps_no_process_from_leaving(tmp_path):
     assert (process.returncode, process.stderr) == (3, "Error: it is full\n")
 
 
+@pytest.mark.slow
 def test_a_bucket_gets_the_log_at_the_end(tmp_path):
     """A file system of TensorFlow that is no folder stands for the bucket."""
     read = "print(tensorflow.io.gfile.GFile('ram://run/log_1.txt').read())"

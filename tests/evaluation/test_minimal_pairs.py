@@ -6,7 +6,6 @@ import pytest
 
 from evaluation import minimal_pairs
 from fakes.loopback_hub import connected
-from tasks.corpus import hub
 
 
 def test_pairs_of_a_file(tmp_path):
@@ -25,7 +24,6 @@ def test_pairs_of_a_file(tmp_path):
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("{", "pairs.jsonl:1 is not an object such as"),
         ('{"good": "a"}', "pairs.jsonl:1 is not an object such as"),
         ("[1]", "pairs.jsonl:1 is not an object such as"),
         ('{"good": "a", "bad": " "}', "pairs.jsonl:1 has no text under good or bad"),
@@ -58,13 +56,3 @@ def test_pairs_of_a_language_and_an_unknown_one(tmp_path):
     assert tuple(good) == ("Ana are mere.", "Ana au mere.", "SV-#")
     assert tuple(other) == ("Ei sunt aici.", "Ei este aici.", "SV-#")
     assert "of its 2 the nearest are ron, tur: name a file of pairs" in str(unknown.value)
-
-
-def test_a_hub_that_does_not_answer_is_one_sentence(monkeypatch):
-    def fail(*_):
-        raise ConnectionError("no route to the hub")
-
-    monkeypatch.setattr(hub, "find_splits", fail)
-    monkeypatch.setattr(minimal_pairs, "_RETRY_SECONDS", 0)
-    with pytest.raises(ValueError, match=r"no route to the hub.*: name a file of pairs"):
-        minimal_pairs.read_hub("ron")

@@ -84,16 +84,3 @@ def test_the_tokenizer_that_a_recipe_names_is_found(tmp_path, monkeypatch):
     with open(run / "config.gin", "a") as file:
         file.write("a.TokenizerVocabulary.tokenizer_file = 'elsewhere'\n")
     assert models.find(str(run))[0].ids_of("merg")
-
-
-def test_an_encoder_that_should_continue_text_is_refused(tmp_path):
-    (model,) = models.find(str(write_encoder_folder(tmp_path / "hf", "bert")))
-    with pytest.raises(ValueError, match="is an encoder, which cannot continue a text"):
-        model.objective(models.PREFIX_LM)
-
-
-def test_an_encoder_without_a_tokenizer_is_refused(tmp_path):
-    folder = write_encoder_folder(tmp_path / "hf", "bert")
-    (folder / "tokenizer.json").unlink()
-    with pytest.raises(ValueError, match="hf has no tokenizer: there is no"):
-        models.find(str(folder))

@@ -4,7 +4,9 @@ import jax
 import numpy as np
 import pytest
 
-from evaluation.scorer import EncodedExample, Scorer
+from common.errors import UserError
+from evaluation.scorer import EncodedExample, MaskedExample, MaskScorer, Scorer
+from fakes.encoder_golden import EncoderGolden
 from fakes.toy import SMALL, random_params, unigram
 from t5x.examples.t5 import network
 
@@ -47,5 +49,9 @@ def test_a_unigram_model_gives_each_target_its_share():
 
 
 def test_an_example_that_is_too_long_is_refused():
-    with pytest.raises(ValueError, match="an example has 8,193 ids, but may have at most 8,192"):
+    with pytest.raises(UserError, match="8,193 ids"):
         Scorer(SMALL, random_params(SMALL)).score([EncodedExample([1] * 8193, [5], (1,))])
+    golden = EncoderGolden("bert")
+    long = MaskedExample([5] * (golden.sizes.max_length + 1), [0], [5])
+    with pytest.raises(UserError, match=f"reads at most {golden.sizes.max_length}"):
+        MaskScorer(golden.module(), golden.params("init")).score([long])

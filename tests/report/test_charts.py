@@ -1,11 +1,8 @@
 """Metrics are drawn in the right charts, under the right names."""
 
-import struct
-
 import pytest
 
 from fakes import fake_runs
-from report import __main__ as entry_point
 from report.charts import charts_of
 from report.run_data import Folder, load
 
@@ -62,12 +59,3 @@ def test_many_lines_share_the_points_of_a_page(tmp_path):
     tags = {f"t{i}": [(s, float(s % 7)) for s in range(3000)] for i in range(3)}
     for chart_ in charts_of([read(fake_runs.run(tmp_path / "r", {"train": tags}))]):
         assert 1000 < len(chart_.lines[0].series) <= 2500
-
-
-def test_a_picture_of_the_loss(tmp_path):
-    folder, out = fake_runs.complete(tmp_path / "tiny"), tmp_path / "new/loss.png"
-    assert entry_point.main([str(folder), "--png", str(out)]) == 0
-    header = out.read_bytes()[:24]
-    assert header[:8] == b"\x89PNG\r\n\x1a\n"
-    assert struct.unpack(">II", header[16:]) == (840, 420)
-    assert not list(tmp_path.glob("*.html"))

@@ -60,10 +60,6 @@ def legend(browser, chart=0):
     return text(browser, f".charts figure:nth-of-type({chart + 1}) .legend")
 
 
-def test_no_run(opened):
-    assert "No run was given" in text(opened("none"))
-
-
 def test_a_run_has_all_sections(opened):
     browser = opened("one")
     said = text(browser)
@@ -106,15 +102,6 @@ def test_keys_move_along_a_curve_and_are_spoken(opened):
     browser.run("document.querySelectorAll('.charts figure')[1].focus()")
     browser.press("Home")  # where validation has no value yet
     assert legend(browser, 1) == "training 5.00 % validation, my_task –"
-
-
-def test_the_entire_page_is_reached_by_tab(opened):
-    browser = opened("one")
-    reached = set()
-    for _ in range(60):
-        browser.press("Tab")
-        reached.add(browser.run("document.activeElement.tagName"))
-    assert {"A", "INPUT", "SELECT", "FIGURE", "DIV", "SUMMARY"} <= reached
 
 
 def test_keys_move_along_the_timeline(opened):
@@ -185,7 +172,7 @@ def test_the_theme_is_the_system_s_or_the_chosen_one(opened):
     assert luminance(browser) < 60
 
 
-@pytest.mark.parametrize("width", [320, 390, 1280])
+@pytest.mark.parametrize("width", [320, 1280])
 @pytest.mark.parametrize("name", ["two", "broken"])
 def test_it_fits_a_phone(opened, width, name):
     browser = opened(name, width=width)
@@ -193,15 +180,12 @@ def test_it_fits_a_phone(opened, width, name):
     assert browser.run("document.querySelector('.charts svg').clientWidth") > width * 0.3
 
 
-def test_one_point_has_one_mark(opened):
+def test_one_point_has_one_mark_and_a_broken_file_is_named(opened):
+    assert "No run was given" in text(opened("none"))
     browser = opened("broken")  # its only loss is that of step 1
     marks = 'document.querySelector(".charts figure").querySelectorAll("text.axis")'
     below = f'[...{marks}].filter((e) => e.getAttribute("text-anchor") === "middle")'
     assert browser.run(f"{below}.map((e) => e.textContent)") == ["1"]
-
-
-def test_a_broken_file_is_named(opened):
-    browser = opened("broken")
     assert "50 of" in text(browser, "#could-not-be-read")
     assert legend(browser) == "training 5"
 

@@ -2,13 +2,11 @@
 
 import argparse
 import collections
-import gzip
 import json
 
 import pytest
 
 from fakes.paths import ROOT
-from tasks.corpus import source as sources
 from vocabulary import corpus
 
 MINI = str(ROOT / "data" / "ro_mini" / "train-*.jsonl")
@@ -60,15 +58,6 @@ def test_a_sample_is_uniform_and_the_same_for_a_seed():
     assert corpus.sample_lines(["a", "b"], 3, 0) == ["a", "b"]
 
 
-def test_every_kind_of_file(tmp_path):
-    (tmp_path / "a.txt").write_text("unu\ndoi\n")
-    (tmp_path / "b.csv").write_text("id,text\n1,unu\n2,doi\n")
-    rows = "".join(json.dumps({"text": text}) + "\n" for text in ("unu", "doi"))
-    (tmp_path / "e.jsonl.gz").write_bytes(gzip.compress(rows.encode()))
-    for path in sorted(tmp_path.iterdir()):
-        assert list(corpus.read_documents(str(path))) == ["unu", "doi"], path
-
-
 def test_folders_and_lists_of_files_are_read_as_a_task_reads_them(tmp_path):
     for name, text in (("train-0.txt", "unu"), ("train-1.txt", "doi"), ("dev.txt", "trei")):
         (tmp_path / name).write_text(f"{text}\n")
@@ -78,27 +67,13 @@ def test_folders_and_lists_of_files_are_read_as_a_task_reads_them(tmp_path):
     assert list(corpus.read_documents(f"@{tmp_path}/all.map")) == ["trei", "doi"]
 
 
-@pytest.mark.parametrize("name", ["text", "jsonl", "parquet", "corpus.jsonl", "a [v2]"])
+@pytest.mark.parametrize("name", ["text", "corpus.jsonl", "a [v2]"])
 def test_a_folder_may_have_the_name_of_a_format(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data" / name).mkdir(parents=True)
     (tmp_path / "data" / name / "train.txt").write_text("unu\n")
     for corpus_name in (f"data/{name}", f"data/{name}/", str(tmp_path / "data" / name)):
         assert list(corpus.read_documents(corpus_name)) == ["unu"], corpus_name
-
-
-def test_a_hub_name_may_end_in_the_name_of_a_format(monkeypatch):
-    found = []
-
-    class Source(sources.CorpusSource):
-        def __init__(self, name=None, config=None, **settings):
-            found.append((name, config, settings.get("files")))
-            raise ValueError("not read")
-
-    monkeypatch.setattr(sources, "CorpusSource", Source)
-    with pytest.raises(ValueError, match="not read"):
-        list(corpus.read_documents("owner/text", config="ro"))
-    assert found == [("owner/text", "ro", None)]
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -109,13 +84,13 @@ def test_records_that_a_task_skips_are_reported(tmp_path, caplog):
 
 
 def test_a_sample_is_spread_over_all_files_and_the_same_every_time(tmp_path):
-    for file in range(20):
-        rows = [json.dumps({"text": f"{file} {row}"}) for row in range(50)]
+    for file in range(10):
+        rows = [json.dumps({"text": f"{file} {row}"}) for row in range(20)]
         (tmp_path / f"train-{file:02}.jsonl").write_text("\n".join(rows))
     read = lambda n=None: list(corpus.read_documents(str(tmp_path), max_documents=n))
-    found = read(160)
-    assert found == read(160)
-    assert len(set(found)) == 160
-    assert len({text.split()[0] for text in found[:16]}) == 16
+    found = read(40)
+    assert found == read(40)
+    assert len(set(found)) == 40
+    assert len({text.split()[0] for text in found[:8]}) == 8
     assert sorted(read(10_000)) == sorted(read())
-    assert {text.split()[0] for text in read()[:50]} == {"0"}, "otherwise in their order"
+    assert {text.split()[0] for text in read()[:20]} == {"0"}, "otherwise in their order"

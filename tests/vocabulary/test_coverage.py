@@ -1,7 +1,6 @@
 """A vocabulary's figures over a text, beside those of mT5 where that is cached."""
 
 import huggingface_hub
-import pytest
 
 from common.tables import OK, WARNING
 from fakes import small_vocabulary
@@ -29,6 +28,9 @@ def test_what_is_counted():
     assert found["bytes a token"].figure == f"{size / tokens:.2f}"
     assert rows(MINI, TEXTS[:1])["characters not covered"].figure.startswith("0 of ")
     assert coverage.coverage(MINI, []) == []
+    of_an_encoder = rows(WORDPIECE, TEXTS)
+    assert "☃" in of_an_encoder["characters not covered"].figure
+    assert 1 < float(of_an_encoder["tokens a word"].figure) < 3
 
 
 def test_joiners_that_words_are_written_with_must_not_be_lost():
@@ -63,15 +65,3 @@ def test_another_vocabulary_is_shown_beside_it(tmp_path, monkeypatch):
     in_cache = lambda name, file: other if name == "google/mt5-base" else None
     monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", in_cache)
     assert rows(MINI, TEXTS)["tokens a word"].figure == f"{own}; {its} with mT5"
-
-
-def test_the_figures_of_an_encoders_vocabulary():
-    found = rows(WORDPIECE, TEXTS)
-    assert found["characters not covered"].verdict == WARNING
-    assert "☃" in found["characters not covered"].figure
-    assert 1 < float(found["tokens a word"].figure) < 3
-
-
-def test_a_vocabulary_that_does_not_exist_is_one_sentence(tmp_path):
-    with pytest.raises((ValueError, OSError), match=r"none\.model"):
-        coverage.coverage(MINI, TEXTS, beside=str(tmp_path / "none.model"))

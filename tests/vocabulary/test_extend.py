@@ -6,13 +6,10 @@ import pytest
 import sentencepiece
 
 from common import tables
-from convert.formats.tokenizer_files import write_tokenizer
-from convert.proof.same_ids import assert_same_ids
 from fakes.paths import ROOT
 from fakes.refusals import refused
 from vocabulary import extend
-from vocabulary.check import check_vocabulary
-from vocabulary.sentencepiece_model import write_model
+from vocabulary.check import check_vocabulary, same_ids
 
 DATA = ROOT / "data" / "ro_mini"
 MINI = str(DATA / "ro_mini.model")
@@ -41,32 +38,21 @@ def test_pieces_are_normalized_as_texts_are(model):
     assert processor(large).encode("constituțională firmăm m2 XII") == [*range(first, first + 4)]
 
 
-def test_other_texts_are_tokenized_as_before(model, lines):
+def test_other_texts_are_tokenized_as_before_and_sentinels_stay_last(model, lines):
     large, sources = extend.extend(model, WORDS)
+    assert [old for (old,) in sources[-100:]] == list(range(1948, 2048))
     for line in lines:
         ids = [sources[i][0] for i in processor(large).encode(line + " <extra_id_3>")]
         assert ids == processor(model).encode(line + " <extra_id_3>")
 
 
-def test_sentinels_stay_last_and_the_check_passes(model, tmp_path):
-    large, sources = extend.extend(model, WORDS)
-    write_model(large, str(tmp_path / "large.model"))
-    findings = check_vocabulary(str(tmp_path / "large.model"), 2176)
-    assert tables.passed(findings), tables.table(findings)
-    assert [old for (old,) in sources[-100:]] == list(range(1948, 2048))
-
-
-def test_hugging_face_agrees(model, lines, tmp_path):
-    import seqio
-    from transformers import AutoTokenizer
-
-    large, _ = extend.extend(model, WORDS)
+def test_the_command_writes_what_the_check_and_hugging_face_agree_on(lines, tmp_path, capsys):
     path = str(tmp_path / "large.model")
-    write_model(large, path)
-    write_tokenizer(path, str(tmp_path / "hf"))
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "hf")
-    vocabulary = seqio.SentencePieceVocabulary(path)
-    assert_same_ids(vocabulary, tokenizer, lines)
+    (tmp_path / "words.txt").write_text("constituțională\n\n▁constituțional\n", encoding="utf-8")
+    extend.main([MINI, "--pieces", str(tmp_path / "words.txt"), "--out", path])
+    assert "2,050 pieces, 2 of them new" in capsys.readouterr().out
+    checks = [*check_vocabulary(path, 2176), same_ids(path, lines)]
+    assert tables.passed(checks), tables.table(checks)
 
 
 @pytest.mark.parametrize(
@@ -94,10 +80,3 @@ def test_a_piece_that_the_model_never_gives_is_refused(model, tmp_path, capsys, 
     with refused(capsys, "nothing was written, since the model never gives '▁constituțională'"):
         extend.main([MINI, "--pieces", f"{tmp_path}/words.txt", "--out", f"{tmp_path}/a.model"])
     assert not (tmp_path / "a.model").exists()
-
-
-def test_command(tmp_path, capsys):
-    out = str(tmp_path / "large.model")
-    (tmp_path / "words.txt").write_text("constituțională\n\n▁constituțional\n", encoding="utf-8")
-    extend.main([MINI, "--pieces", str(tmp_path / "words.txt"), "--out", out])
-    assert "2,050 pieces, 2 of them new" in capsys.readouterr().out

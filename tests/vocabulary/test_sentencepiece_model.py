@@ -25,7 +25,7 @@ def test_a_model_is_found_in_a_run_or_a_converted_folder(tmp_path):
         assert spm.find_model(str(tmp_path)) == str(tmp_path / name)
 
 
-@pytest.mark.parametrize("content", [b"", b"no model at all", b"\x0a\x03abc"])
+@pytest.mark.parametrize("content", [b"", b"\x0a\x03abc"])
 def test_no_model(tmp_path, content):
     path = tmp_path / "a.model"
     path.write_bytes(content)
@@ -43,11 +43,6 @@ def test_a_written_model_is_read_again_with_its_listing(model, tmp_path):
     assert {p.name for p in tmp_path.iterdir()} == {"new.model", "new.vocab"}
 
 
-def test_sentinels_are_not_added_twice(model):
-    with pytest.raises(ValueError, match="holds sentinels already"):
-        spm.append_sentinels(model)
-
-
 def test_rebuilt_models_name_the_old_ids_of_every_piece(model):
     new, sources = spm.rebuild(model, [0, 1, 2, 7, 9], [("▁nou", -3.5, [7, 9])], extra_ids=0)
     assert len(new.pieces) == new.trainer_spec.vocab_size == len(sources) == 106
@@ -63,10 +58,6 @@ def test_a_model_without_sentinels_must_say_where_they_are(model):
         spm.rebuild(model, [0, 1, 2], [], extra_ids=0)
     _, sources = spm.rebuild(model, [0, 1, 2], [], extra_ids=100)
     assert sources[-1] == (2047,)
-
-
-def test_sizes_are_rounded_up_to_multiples_of_128():
-    assert [spm.round_up(size) for size in (1, 128, 129)] == [128, 128, 256]
 
 
 def test_one_character_is_kept_and_all_others_are_normalized_as_before():
