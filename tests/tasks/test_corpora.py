@@ -42,9 +42,3 @@ def test_span_corruption_takes_its_noise(source, name):
     row = next(task.get_dataset(lengths, "train", shuffle=False, seed=0).as_numpy_iterator())
     sentinels = vocabularies.sentinels(vocabularies.byt5())
     assert np.isin(row["inputs"], sentinels).sum() == noise.counts(noise.lengths(32).tokens)[1]
-
-
-@pytest.mark.parametrize("vocabulary", ["ro.model", lambda: "ro.model", vocabularies.byt5()])
-def test_a_vocabulary_is_a_path_a_function_or_an_object(vocabulary):
-    feature = corpora.token_feature(vocabulary)
-    assert (feature.add_eos, feature.dtype.name) == (True, "int32")

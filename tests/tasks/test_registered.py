@@ -3,11 +3,6 @@
 import pytest
 
 from tasks import registered
-from tasks.romanian import RO_MINI
-
-
-def test_a_task_is_found_in_its_module():
-    assert registered.find("ro_mini_ul2", "TASK", ["tasks.romanian"]).source is RO_MINI
 
 
 def test_every_module_of_tasks_is_known_and_no_command():

@@ -7,9 +7,7 @@ import unicodedata
 import pytest
 import sentencepiece
 
-from common import tables
 from fakes.paths import ROOT
-from vocabulary.check import check_vocabulary
 
 FOLDER = ROOT / "data" / "ro_mini"
 SHARDS = [f"train-{i:05d}-of-00004.jsonl" for i in range(4)]
@@ -59,11 +57,6 @@ def test_no_sentence_of_validation_in_train(train, validation):
         return {tuple(w[i : i + 8]) for w in words for i in range(len(w) - 7)}
 
     assert not runs(train) & runs(validation)
-
-
-def test_vocabulary_passes():
-    findings = check_vocabulary(str(FOLDER / "ro_mini.model"), 2048)
-    assert tables.passed(findings), tables.table(findings)
 
 
 def test_vocabulary_covers_the_corpus(train, validation):

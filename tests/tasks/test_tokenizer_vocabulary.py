@@ -1,8 +1,6 @@
 """A tokenizer.json gives the ids of transformers, knows its special tokens, and loads late."""
 
-import copy
 import json
-import pickle
 import shutil
 
 import numpy as np
@@ -127,27 +125,6 @@ def test_lengths_that_a_file_sets_are_left_out(tmp_path):
     for text in ("Ana", TEXTS[0]):
         assert vocabulary.encode(text) == wanted.encode(text)
         assert vocabulary.encode_texts([text])[0].tolist() == wanted.encode(text)
-
-
-def test_equality_and_copies(folders, tmp_path):
-    vocabulary = vocabularies.tokenizer(WORDPIECE)
-    assert vocabulary == vocabularies.tokenizer("data/ro_mini/wordpiece")
-    assert vocabulary != TokenizerVocabulary(folders["byte_bpe"])
-    shutil.copytree(WORDPIECE, tmp_path, dirs_exist_ok=True)
-    assert vocabulary == TokenizerVocabulary(str(tmp_path))
-    for twin in (copy.deepcopy(vocabulary), pickle.loads(pickle.dumps(vocabulary))):
-        assert twin == vocabulary
-        assert twin.encode(TEXTS[0]) == vocabulary.encode(TEXTS[0])
-
-
-def test_a_file_is_looked_for_when_first_needed():
-    asked = []
-    vocabulary = vocabularies.tokenizer(lambda: asked.append(1) or "/nowhere/bert")
-    assert not asked
-    with pytest.raises(
-        ValueError, match=r"'/nowhere/bert/tokenizer.json' does not exist: make one"
-    ):
-        vocabulary.encode("x")
 
 
 def test_a_file_of_something_else_is_refused_in_one_sentence(tmp_path):

@@ -2,14 +2,18 @@
 
 import copy
 import pickle
+import shutil
 
 import numpy as np
 import pytest
 import seqio
 
 import gin
+from common.errors import UserError
 from fakes.small_vocabulary import TEXTS, train
+from fakes.tokenizer_files import WORDPIECE
 from tasks import vocabularies
+from tasks.tokenizer_vocabulary import TokenizerVocabulary
 
 
 @pytest.fixture(scope="module")
@@ -22,9 +26,6 @@ def test_sentinels_descend_from_the_last_id(tmp_path, spelling):
     vocabulary = vocabularies.sentencepiece(train(tmp_path, spelling))
     assert vocabularies.sentinels(vocabulary) == tuple(range(399, 299, -1))
     assert vocabulary.vocab_size == 400
-
-
-def test_byte_sentinels_follow_the_bytes():
     assert vocabularies.sentinels(vocabularies.byt5()) == tuple(range(358, 258, -1))
 
 
@@ -40,16 +41,17 @@ def test_sentinels_elsewhere_are_refused(tmp_path):
         vocabularies.sentinels(vocabularies.sentencepiece(train(tmp_path, first=True)))
 
 
-def test_a_file_is_asked_for_when_first_needed_and_missed_in_one_sentence():
+@pytest.mark.parametrize("kind", [vocabularies.sentencepiece, vocabularies.tokenizer])
+def test_a_file_is_asked_for_when_first_needed_and_missed_in_one_sentence(kind):
     asked = []
 
     def where():
         asked.append(1)
-        return "/nowhere/ro.model"
+        return "/nowhere/ro"
 
-    vocabulary = vocabularies.sentencepiece(where)
+    vocabulary = kind(where)
     assert not asked
-    with pytest.raises(ValueError, match=r"'/nowhere/ro.model' does not exist: make .*where.path"):
+    with pytest.raises(UserError, match=r"'/nowhere/ro.*' does not exist: make "):
         vocabulary.encode("x")
 
 
@@ -64,13 +66,17 @@ def test_gin_sets_the_path_of_the_file(small):
     assert vocabularies.ro_model() == str(vocabularies.ROOT / "vocabularies/ro_64000.model")
 
 
-def test_it_is_equal_to_seqios_and_survives_copies(small):
+def test_equal_files_are_equal_vocabularies_which_survive_copies(small, tmp_path):
     vocabulary = vocabularies.sentencepiece(small)
     assert vocabulary == seqio.SentencePieceVocabulary(small)
     assert seqio.SentencePieceVocabulary(small) == vocabulary
-    for twin in (copy.deepcopy(vocabulary), pickle.loads(pickle.dumps(vocabulary))):
-        assert twin == vocabulary
-        assert twin.encode(TEXTS[0]) == vocabulary.encode(TEXTS[0])
+    of_tokenizer = vocabularies.tokenizer(WORDPIECE)
+    shutil.copytree(WORDPIECE, tmp_path, dirs_exist_ok=True)
+    assert of_tokenizer == TokenizerVocabulary(str(tmp_path)) != vocabulary
+    for original in (vocabulary, of_tokenizer):
+        for twin in (copy.deepcopy(original), pickle.loads(pickle.dumps(original))):
+            assert twin == original
+            assert twin.encode(TEXTS[0]) == original.encode(TEXTS[0])
 
 
 def test_words_begin_at_blanks():

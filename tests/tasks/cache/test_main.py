@@ -29,13 +29,7 @@ def test_beam_makes_the_same(of_tokens, tmp_path):
 
 def test_all_flags_are_fields_of_the_job():
     flags = ["--task=t", "--out=o", "--lengths=inputs=8,targets=4", "--epochs=2", "--part_mb=3"]
-    flags += [
-        "--module=a",
-        "--module=b",
-        "--gin_bindings=x = 1",
-        "--runner=R",
-        "--zone=z",
-    ]
+    flags += ["--module=a", "--module=b", "--gin_bindings=x = 1", "--runner=R", "--zone=z"]
     made, others, runner = cache.parse_flags(flags)
     assert (others, runner) == (["--zone=z"], "R")
     assert made == CacheJob(

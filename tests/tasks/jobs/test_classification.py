@@ -38,6 +38,7 @@ def test_metrics_by_hand():
 def test_a_class_called_other_differs_from_no_class():
     found = scores(["spam", "other"], ["nonsense", "other"], ("spam", "other"))
     assert found["accuracy"] == 0.5
+    assert scores(["n"], ["n"], CLASSES)["f1/h"] == scores([], [], CLASSES)["accuracy"] == 0
     assert (found["f1/spam"], found["f1/other"]) == (0, 1)
     confusion = {name: n for name, n in found.items() if name.startswith("confusion/") and n}
     assert confusion == {"confusion/spam/(no class)": 1, "confusion/other/other": 1}
@@ -45,17 +46,9 @@ def test_a_class_called_other_differs_from_no_class():
         class_ids(MINI, (classification.OTHER, "n"))
 
 
-def test_a_class_never_met_has_no_f1():
-    assert scores(["n"], ["n"], CLASSES)["f1/h"] == 0
-    assert scores([], [], CLASSES)["accuracy"] == 0
-
-
-def test_each_class_is_one_id():
+def test_a_class_is_one_token_and_another_is_refused_with_another_name():
     assert len(set(class_ids(MINI, CLASSES))) == 3
     assert class_ids(vocabularies.byt5(), ("a", "b")) == (100, 101)
-
-
-def test_a_class_of_several_tokens_is_refused_with_another_name():
     with pytest.raises(ValueError, match=r"'none' is 3 tokens .* call it 'no?n?'"):
         class_ids(MINI, ("none", "mare"))
     with pytest.raises(ValueError, match=r"'low' is 3 tokens .* call it 'lo?'"):
@@ -178,19 +171,3 @@ def test_labels_that_are_no_class_are_refused_at_once(tmp_path):
     source = mails(tmp_path, labels={"targets": {"0": "no", "1": "yes", "2": "perhaps"}})
     with pytest.raises(ValueError, match=r"label '2' is called 'perhaps', which is not one of"):
         classification.add("mails_refused", source, vocabularies.byt5(), ("no", "yes"))
-
-
-def test_classes_that_do_not_fit_are_refused_before_anything_is_read():
-    source = classification.quality(classification.NAMES)
-    task = classification.add("quality_refused", source, MINI, tuple(classification.NAMES.values()))
-    try:
-        with pytest.raises(ValueError, match="class 'none' is 3 tokens"):
-            task.preprocess_precache(_nothing())
-    finally:
-        seqio.TaskRegistry.remove("quality_refused")
-
-
-def _nothing():
-    import tensorflow as tf
-
-    return tf.data.Dataset.from_tensors({"inputs": "a", "targets": "none"})

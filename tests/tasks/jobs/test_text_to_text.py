@@ -15,7 +15,7 @@ from t5x.loop.selection_metric import check
 from t5x.monitoring.event_log import numeric_metrics
 from t5x.partitioning import PjitPartitioner
 from tasks import mixtures
-from tasks.jobs import text_to_text
+from tasks.jobs import summarization, text_metrics, text_to_text
 from tasks.rows import Rows
 
 PAIRS = [("un câine", "a dog"), ("o pisică vine", "a cat is coming"), ("doi", "two")]
@@ -97,3 +97,12 @@ def test_a_metric_that_does_not_fit_names_the_task_and_registers_nothing():
     with pytest.raises(ValueError, match=r"^task t2t_bad: metric 'bleu' is unknown"):
         text_to_text.add("t2t_bad", source, toy.VOCABULARY, metrics=["bleu"])
     assert "t2t_bad" not in seqio.TaskRegistry.names()
+
+
+def test_summaries_are_measured_with_stems_in_english_alone():
+    english = seqio.TaskRegistry.get("cnn_dailymail")
+    assert (english.metric_fns, english.prefix) == ([text_metrics.rouge_english], "summarize: ")
+    source = Rows(files={"train": "none.jsonl"}, columns={"inputs": "a", "targets": "b"})
+    other = summarization.add("summaries_test", source, toy.VOCABULARY, english=False)
+    seqio.TaskRegistry.remove("summaries_test")
+    assert other.metric_fns == [text_metrics.rouge]

@@ -4,10 +4,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from common.errors import UserError
 from fakes.objectives import HIDING, MINI, NAMES, rebuild, run, text
-from tasks import vocabularies
 from tasks.objectives import registry
 from tasks.objectives.base import Lengths, Objective, by_chunks
+from tasks.objectives.masked_lm import DensitySchedule, MaskedLM
+from tasks.objectives.masking import Masking
+from tasks.objectives.single_tokens import SingleTokens
+from tasks.objectives.span_corruption import SpanNoise
 
 
 class Copy(Objective):
@@ -25,34 +29,23 @@ def test_an_objective_is_its_lengths_and_a_corruption_of_chunks():
     examples = run(Copy(), text(200), {"inputs": 64, "targets": 64})
     assert [len(e["inputs"]) for e in examples] == [63, 63, 63, 11]
     np.testing.assert_array_equal(np.concatenate([e["targets"] for e in examples]), text(200))
-
-
-def test_a_single_last_token_is_dropped():
-    assert [len(e["inputs"]) for e in run(Copy(), text(64), {"inputs": 64})] == [63]
+    alone = run(Copy(), text(64), {"inputs": 64})  # a single last token is dropped
+    assert [len(e["inputs"]) for e in alone] == [63]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_seed_decides_everything(name):
     lengths = {"inputs": 256, "targets": 256}  # at which bytes have more than one span
     same = lambda x, y: [a["inputs"].tolist() for a in x] == [b["inputs"].tolist() for b in y]
-    a, b, c = (run(name, text(6_000), lengths, seed) for seed in (0, 0, 1))
+    a, b, c = (run(name, text(2_000), lengths, seed) for seed in (0, 0, 1))
     assert same(a, b)
     assert not same(a, c)
-
-
-def test_shards_with_one_seed_are_corrupted_at_different_places():
-    shards = [
-        run("span_corruption", text(2_000, seed=i), {"inputs": 64, "targets": 14}) for i in (1, 2)
-    ]
-    first = vocabularies.sentinels(MINI)[0]
-    places = [[e["inputs"].tolist().index(first) for e in shard[:16]] for shard in shards]
-    assert places[0] != places[1]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_rest_at_the_end_is_hidden_too(name):
     lengths = {"inputs": 64, "targets": 64}
-    for size in (2, 2_111):
+    for size in (2, 1_111):
         tokens = text(size, seed=size)
         examples = run(name, tokens, lengths)
         if name == "prefix_lm":
@@ -70,3 +63,25 @@ def test_targets_too_short_are_refused_with_the_length_to_set(name):
     needed = registry.get_objective(name).lengths(128, MINI).targets
     with pytest.raises(ValueError, match=rf"task t: inputs 128 .*: set it to {needed}$"):
         run(name, text(10), {"inputs": 128, "targets": needed - 1})
+
+
+@pytest.mark.parametrize(
+    ("make", "settings", "named"),
+    [
+        (Masking, {"density": 0.0}, "density is 0.0"),
+        (Masking, {"max_predictions": 0}, "max_predictions is 0"),
+        (Masking, {"masked": 0.8, "random": 0.3}, "together"),
+        (Masking, {"masked": -0.1}, "from 0 up"),
+        (MaskedLM, {"short": 1.5}, "1.5"),
+        (MaskedLM, {"sentences": "words"}, "'words'"),
+        (MaskedLM, {"pairs": True, "sentences": "none"}, "pairs"),
+        (DensitySchedule, {"final": 0.0}, "0.0"),
+        (SingleTokens, {"max_predictions": 0}, "max_predictions is 0"),
+        (SingleTokens, {"density": 1.0}, "density is 1"),
+        (SpanNoise, {"density": 1.0}, "density is 1"),
+        (SpanNoise, {"density": 0.1, "mean_span": 0.5}, "span is 0"),
+    ],
+)
+def test_settings_without_meaning_are_refused(make, settings, named):
+    with pytest.raises(UserError, match=named):
+        make(**settings)

@@ -127,6 +127,9 @@ def test_pairs_have_types_and_labels():
 def test_a_seed_decides_everything_and_each_epoch_has_new_masks(add):
     task = add(MaskedLM())
     first, again, other = (list(examples(task, seed=seed)) for seed in (3, 3, 4))
+    shards = [examples(task, "train", shard_info=seqio.ShardInfo(i, 4)) for i in (0, 1)]
+    places = [[e["loss_weights"][:20].tolist() for e in itertools.islice(s, 20)] for s in shards]
+    assert places[0] != places[1]
     np.testing.assert_array_equal(joined(first, "inputs"), joined(again, "inputs"))
     np.testing.assert_array_equal(joined(first, "targets"), joined(other, "targets"))
     assert (joined(first, "inputs") != joined(other, "inputs")).any()
@@ -206,10 +209,14 @@ def test_the_density_falls_with_the_tokens_of_all_tasks_of_a_mixture(add, epochs
     np.testing.assert_allclose(densities, [0.475, 0.225], atol=0.03)
 
 
-def test_the_tokens_of_a_schedule_are_set_by_gin(add):
+def test_the_tokens_of_a_schedule_are_set_by_gin_and_no_cache_has_one(add, tmp_path, monkeypatch):
     task = add(MaskedLM(Masking(0.3), schedule=DensitySchedule()))
     with pytest.raises(ValueError, match=r"over 0 tokens: set tasks.objectives.masked_lm.schedul"):
         examples(task, num_epochs=None)
+    monkeypatch.setattr(registered, "load", lambda *_: None)
+    made = dataclasses.replace(cache_of(tmp_path), task=task.name)
+    with pytest.raises(ValueError, match="changes while a run reads it, but a cache has no such"):
+        plan.task_of(made)
     with gin.unlock_config():
         gin.parse_config("tasks.objectives.masked_lm.scheduled_tokens.tokens = 1000")
     try:
@@ -268,20 +275,6 @@ def test_cached_tokens_are_masked_when_they_are_read(tmp_path, monkeypatch):
     assert near(*share(from_cache), 0.15)
 
 
-def test_a_cache_of_a_changing_density_is_refused(add, tmp_path, monkeypatch):
-    task = add(MaskedLM(Masking(0.3), schedule=DensitySchedule(tokens=1000)))
-    monkeypatch.setattr(registered, "load", lambda *_: None)
-    made = dataclasses.replace(cache_of(tmp_path), task=task.name)
-    with pytest.raises(ValueError, match="changes while a run reads it, but a cache has no such"):
-        plan.task_of(made)
-
-
-def test_lengths_are_the_inputs_without_special_tokens():
-    assert MaskedLM().lengths(512) == (510, 512)
-    assert masked_lm.BERT.lengths(512) == (509, 512)
-    assert masked_lm.MODERNBERT.masking.density == 0.3
-
-
 @pytest.mark.parametrize(
     ("objective", "lengths", "sentence"),
     [
@@ -303,27 +296,3 @@ def test_vocabularies_of_another_kind_are_refused_in_one_sentence(add, tmp_path)
     for objective in registry.OBJECTIVES.keys() - {"masked_lm", "bert", "modernbert"}:
         with pytest.raises(ValueError, match=r"is an encoder's, .* set objective='masked_lm'"):
             examples(add(objective))
-
-
-@pytest.mark.parametrize(
-    ("make", "value"),
-    [
-        (lambda: MaskedLM(short=1.5), "1.5"),
-        (lambda: MaskedLM(sentences="words"), "'words'"),
-        (lambda: MaskedLM(pairs=True, sentences="none"), "pairs"),
-        (lambda: DensitySchedule(0.0), "0.0"),
-    ],
-)
-def test_settings_without_meaning_are_refused(make, value):
-    with pytest.raises(ValueError, match=value):
-        make()
-
-
-def test_shards_with_one_seed_hide_other_tokens(add):
-    task = add(MaskedLM())
-    places = [
-        list(itertools.islice(examples(task, "train", shard_info=seqio.ShardInfo(i, 4)), 20))
-        for i in (0, 1)
-    ]
-    first, second = ([e["loss_weights"][:20].tolist() for e in found] for found in places)
-    assert first != second

@@ -120,13 +120,6 @@ def test_pairs_fit_and_the_longer_text_is_cut_at_either_end(short):
     assert backs > 20
 
 
-def test_a_sentence_longer_than_a_pair_is_cut_into_several():
-    text = Documents(np.arange(500, dtype=np.int32), np.array([250, 250]), np.array([1, 1]))
-    spans = pair_spans(text, 40, 0.0, np.random.default_rng(0))
-    assert len(spans) > 8
-    assert max(b - a + d - c for a, b, c, d, _ in spans) == 40
-
-
 def test_a_single_sentence_alone_gives_no_pair():
     text = Documents(np.arange(5, dtype=np.int32), np.array([5]), np.array([1]))
     assert pair_spans(text, 40, 0.0, np.random.default_rng(0)) == []

@@ -8,6 +8,7 @@ import pytest
 from tasks.text import sentence_split
 
 TEXTS = ["", "Un cuvânt", "A venit. „Cine?” El!… Da.\nRând nou fără punct", "x" * 50 + " y. z"]
+TEXTS += ["".join(random.Random(seed).choices("aăț .!\n", k=200)) for seed in range(10)]
 
 
 def sizes(texts):
@@ -35,15 +36,6 @@ def test_as_many_sentences_together_as_fit():
 def test_a_long_sentence_is_cut_between_words_and_a_long_word_between_letters():
     assert sentence_split.split_to_fit("unu doi trei. Da.", sizes, 8) == ["unu doi", "trei.", "Da."]
     assert sentence_split.split_to_fit("abcdefghij", sizes, 6) == ["abc", "def", "ghi", "j"]
-
-
-def test_any_text_comes_through():
-    draw = random.Random(0)
-    for _ in range(50):
-        text = "".join(draw.choices("aăț .!\n", k=draw.randint(0, 200)))
-        found = sentence_split.split_to_fit(text, sizes, 9)
-        assert " ".join("".join(found).split()).replace(" ", "") == "".join(text.split())
-        assert all(size <= 9 for size in sizes(found))
 
 
 @pytest.mark.parametrize("run", ["!", ".", '"', '!"', "! ", "a", " ", "\n", "…”", ".a"])

@@ -23,13 +23,6 @@ def test_batches_are_encoded_as_sentencepiece_encodes(tmp_path, settings):
     assert found.to_list() == [vocabulary.tokenizer.EncodeAsIds(t) for t in TEXTS[:4] + ODD]
 
 
-def test_batches_of_bytes_are_encoded_as_seqio_encodes():
-    vocabulary = vocabularies.byt5()
-    found = tokenize.batch_encoder(vocabulary)(tf.constant(TEXTS[:4] + ODD))
-    assert found.dtype == tf.int32
-    assert found.to_list() == [vocabulary.encode(t) for t in TEXTS[:4] + ODD]
-
-
 def test_a_text_that_spells_a_sentinel_makes_none(tmp_path):
     feature = seqio.Feature(vocabularies.sentencepiece(train(tmp_path)))
     dataset = tf.data.Dataset.from_tensors({"text": "Ana <extra_id_7> mere"})

@@ -26,11 +26,11 @@ def corrupted(draw, text, letters):
 
 
 @pytest.mark.parametrize("language", LETTERS)
-@pytest.mark.parametrize("seed", range(20))
-def test_the_bare_letters_are_those_of_the_input(language, seed):
-    draw, letters = random.Random(seed), alphabet(language)
-    drawn = "".join(draw.choices([*letters.bases, *"aeiostAEIOST .,7é"], k=draw.randrange(80)))
-    for spelled in (*TEXTS, drawn):
+def test_the_bare_letters_are_those_of_the_input(language):
+    draw, letters = random.Random(0), alphabet(language)
+    any_letter = [*letters.bases, *"aeiostAEIOST .,7é"]
+    drawn = ["".join(draw.choices(any_letter, k=draw.randrange(80))) for _ in range(20)]
+    for spelled in (*TEXTS, *drawn):
         for text in (letters.bare(spelled), spelled):
             found = align.onto(text, corrupted(draw, spelled, letters), letters)
             assert letters.bare(found) == letters.bare(text)
@@ -39,12 +39,12 @@ def test_the_bare_letters_are_those_of_the_input(language, seed):
 
 
 @pytest.mark.parametrize("language", LETTERS)
-@pytest.mark.parametrize("seed", range(20))
-def test_a_decoding_of_the_same_letters_is_the_output(language, seed):
-    draw, letters = random.Random(seed), alphabet(language)
-    bare = letters.bare("".join(draw.choices([*letters.bases, *"aeiost ,7é"], k=60)))
-    decoded = "".join(draw.choice(letters.forms[letter]) for letter in bare)
-    assert align.onto(bare, decoded, letters) == decoded
+def test_a_decoding_of_the_same_letters_is_the_output(language):
+    draw, letters = random.Random(0), alphabet(language)
+    for _ in range(20):
+        bare = letters.bare("".join(draw.choices([*letters.bases, *"aeiost ,7é"], k=60)))
+        decoded = "".join(draw.choice(letters.forms[letter]) for letter in bare)
+        assert align.onto(bare, decoded, letters) == decoded
 
 
 @pytest.mark.parametrize("kind", VOCABULARIES)

@@ -20,6 +20,7 @@ def test_a_small_example_by_hand():
 
 def test_a_wrong_diacritic_is_neither_found_nor_precise():
     found = scores(["râu"], ["rău"], "ro")
+    assert found["changed_letters"] == 0
     assert (found["precision"], found["recall"], found["word_accuracy"]) == (0, 0, 0)
     assert found["letter_accuracy"] == pytest.approx(2 / 3)
 
@@ -51,11 +52,6 @@ def test_blanks_are_one_like_another_and_needed():
     assert (found["sentence_accuracy"], found["changed_letters"]) == (1 / 2, 1 / 2)
 
 
-def test_a_wrong_diacritic_is_no_changed_letter():
-    found = scores(["Râu, 5.", "Ști-voi"], ["Rău, 5.", "Ști-voi"], "ro")
-    assert (found["sentence_accuracy"], found["changed_letters"]) == (1 / 2, 0)
-
-
 def test_texts_without_words_have_nothing_to_restore_but_can_be_changed():
     assert set(scores([], [], "ro").values()) == {0.0}
     assert set(scores(["", " ", "* * *"], ["", "", "* * *"], "ro").values()) == {0.0}
@@ -79,20 +75,8 @@ def test_the_most_frequent_form_wins_and_keeps_capitals():
     assert table["fata"] == "fata"  # twice against fată once, small letters counted together
     assert table["Fata"] == "Fată"
     assert frequent(["Si Tie, ba tie 5"], table) == ["Și Ție, ba ție 5"]
-
-
-def test_a_tie_goes_to_the_first_in_the_alphabet():
-    assert frequent_forms(["ca că"], "ro")["ca"] == frequent_forms(["că ca"], "ro")["ca"] == "ca"
-
-
-def test_a_corpus_that_cannot_be_read_costs_one_metric_alone():
-    def forms():
-        raise ValueError("corpus 'x' cannot be reached")
-
-    found = metric("ro", forms)(["și"], ["și"])
-    assert found["word_accuracy"] == 1
-    assert "copy_word_accuracy" in found
-    assert "frequent_word_accuracy" not in found
+    for text in ("ca că", "că ca"):  # a tie goes to the first in the alphabet
+        assert frequent_forms([text], "ro")["ca"] == "ca"
 
 
 def test_the_metric_is_reported_with_its_baselines():
@@ -104,3 +88,9 @@ def test_the_metric_is_reported_with_its_baselines():
     assert found["word_accuracy"] == pytest.approx(2 / 3)
     assert found["copy_word_accuracy"] == pytest.approx(2 / 3)
     assert found["frequent_word_accuracy"] == pytest.approx(2 / 3)  # Și right, și for si wrong
+
+    def unreachable():
+        raise ValueError("corpus 'x' cannot be reached")
+
+    left = metric("ro", unreachable)(["Și si fata"], ["Și si fată"])
+    assert left == {name: n for name, n in found.items() if name != "frequent_word_accuracy"}

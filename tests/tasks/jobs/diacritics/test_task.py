@@ -82,11 +82,6 @@ def test_the_metric_counts_the_baseline_on_the_training_split(task):
     assert found["copy_word_accuracy"] == 0.5
 
 
-def test_an_unknown_language_is_refused_at_once():
-    with pytest.raises(ValueError, match="language is 'xx'"):
-        diacritics.add("never", Rows(files={"train": "x.txt"}), vocabularies.byt5(), "xx")
-
-
 @pytest.fixture
 def rows_of(tmp_path, monkeypatch):
     """Function from lines to what a `_lines` task makes of them."""
