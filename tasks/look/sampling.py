@@ -106,9 +106,10 @@ def examples(
     """
     rows = list(texts)
     features = {name: [row[name] for row in rows] for name in rows[0]}
-    dataset = task_over(task, features, split).get_dataset(
-        dict(lengths) if lengths else None, split, shuffle=False, num_epochs=1, seed=0
-    )
+    make = task_over(task, features, split).get_dataset
+    if not getattr(task, "needs_autograph", True):
+        make = tf.autograph.experimental.do_not_convert(make)
+    dataset = make(dict(lengths) if lengths else None, split, shuffle=False, num_epochs=1, seed=0)
     made = dataset.take(_MOST_EXAMPLES).as_numpy_iterator()
     names = vocabularies.token_features(task)
     return [{name: row[name] for name in names if name in row} for row in made]

@@ -10,6 +10,7 @@ from absl import flags
 from absl.testing import flagsaver
 
 import gin
+from common.errors import UserError
 from fakes import valid_run
 from fakes.paths import ROOT
 from t5x import gin_utils
@@ -33,6 +34,9 @@ def entry_point(monkeypatch, tmp_path):
 
     def work(*, steps, folder, dry_run=False):
         calls.append((steps, folder, dry_run))
+        if folder == "refused":
+            print("the table")
+            raise UserError("targets cannot be written")
 
     work.__module__, work.__qualname__ = "__main__", "work"  # as a function of a script has
     main.work = work
@@ -67,6 +71,12 @@ def test_a_dry_run_succeeds_and_prints_the_configuration_on_request(entry_point,
     run(entry_point, "--gin_file=a.gin", "--dry_run", *flags)
     assert entry_point[1] == [(3, "runs/x", True)]
     assert ("STEPS = 3" in capsys.readouterr().out) == bool(flags)
+
+
+def test_a_dry_run_that_refuses_prints_its_table_too(entry_point, capsys):
+    with pytest.raises(UserError, match="targets"):
+        run(entry_point, "--gin_file=a.gin", "--gin_bindings=work.folder = 'refused'", "--dry_run")
+    assert "the table" in capsys.readouterr().out
 
 
 def test_the_configuration_is_printed_by_a_dry_run_only(entry_point):
