@@ -104,7 +104,9 @@ def _measured(metric: Sequence[str], metrics_by_task: Metrics) -> float | None:
     """Return the value of a task's metric, a number or a `clu.values.Scalar`; None for none."""
     task, name = metric
     value = metrics_by_task.get(task, {}).get(name)
-    return None if value is None else float(getattr(value, "value", value))
+    if value is None:
+        return None
+    return float(getattr(value, "value", value))
 
 
 def _not_measured(metric: Sequence[str], metrics_by_task: Metrics) -> str:
