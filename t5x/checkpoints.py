@@ -16,6 +16,7 @@ import errno
 import functools
 import os
 import re
+import secrets
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -159,14 +160,15 @@ class Checkpointer:
             logging.info("%s exists already and is kept.", folder)
             return False
         state_dict = self._rounded(state_dict)
-        metadata: dict[str, Any] = {DIGESTS: _digests(state_dict)}
+        name = f"{step}-{secrets.token_hex(8)}"  # that of the first process is written
+        metadata: dict[str, Any] = {layout.SAVE: name, DIGESTS: _digests(state_dict)}
         if not self.config.save_dataset:
             dataset_writer = None
         if dataset_writer is not None:
             metadata[layout.HAS_POSITION] = True
         from t5x.checkpointing import orbax_writer
 
-        writer, args = self._writer, orbax_writer.arguments(state_dict, dataset_writer)
+        writer, args = self._writer, orbax_writer.arguments(state_dict, dataset_writer, name)
         self._pending = AsyncSave(
             f"checkpoint_{step}",
             lambda: writer.save(folder, args=args, force=True, custom_metadata=metadata),

@@ -21,12 +21,13 @@ from common.errors import UserError
 from common.small_files import read_json
 from t5x.checkpointing.lazy_array import DamagedCheckpoint, parsing
 
-_STEP = re.compile(r"checkpoint_(\d+)")
+_STEP = re.compile(r"checkpoint_(0|[1-9][0-9]*)")  # 013 is no step, or two names were one
 _TEMPORARY = ".orbax-checkpoint-tmp"
 _COMMIT = "commit_success.txt"
 _METADATA = "_CHECKPOINT_METADATA"
 _CHECKSUMS = "checksums.json"
 HAS_POSITION = "data_position"  # key of our metadata: True where `dataset/` was saved
+SAVE = "save"  # key of our metadata and of the checksums of `dataset/`: which save wrote both
 # Any one of them makes `state/` an Orbax tree; `checkpoint` is what T5X wrote in 2023.
 _ORBAX_FILES = ("_METADATA", "manifest.ocdbt", "checkpoint")
 
@@ -76,8 +77,16 @@ def damaged_steps(run_folder: str) -> list[int]:
     """Return the steps of checkpoints that were complete and have lost what shows it, ascending.
 
     These are folders with a checkpoint's name and some content which are neither complete nor what
-    an interrupted save or deletion leaves.
+    an interrupted save or deletion leaves. Raise UserError for anything else of that name: it would
+    be in the way of a save.
     """
+    for name in _names(run_folder):
+        path = os.path.join(run_folder, name)
+        if step_of(name) is not None and "://" not in path and not os.path.isdir(path):
+            raise UserError(
+                f"{path} has the name of a checkpoint, but is no folder, nor a link to one: move "
+                "it away."
+            )
     found = []
     for step in _steps(run_folder):
         path = epath.Path(step_folder(run_folder, step))
@@ -155,21 +164,41 @@ def custom_metadata(folder: str) -> dict:
         return dict(read_json(path).get("custom_metadata") or {})
 
 
-def write_checksums(folder: epath.Path) -> None:
-    """Write the CRC-32 of every file of a folder to `checksums.json` in it."""
+def write_checksums(folder: epath.Path, save: str | None = None) -> None:
+    """Write the CRC-32 of every file of `dataset/`, and which save wrote it, to a file in it."""
     if folder.is_dir():
         sums = {file.name: zlib.crc32(file.read_bytes()) for file in folder.iterdir()}
-        (folder / _CHECKSUMS).write_text(json.dumps(sums))
+        (folder / _CHECKSUMS).write_text(json.dumps(sums | ({SAVE: save} if save else {})))
+
+
+def check_entries(folder: str) -> None:
+    """Raise DamagedCheckpoint for a pipe, whose reader would hang, or a link that leads nowhere."""
+    for home, _, names in os.walk(folder, followlinks=True):
+        for path in (os.path.join(home, name) for name in names):
+            if not os.path.isfile(path):
+                raise DamagedCheckpoint(
+                    f"{path} is neither a file nor a link to one; restore another checkpoint."
+                )
 
 
 def check_checksums(folder: str) -> None:
-    """Raise DamagedCheckpoint if a file that `write_checksums` saw is missing or has changed."""
+    """Raise DamagedCheckpoint if a file that `write_checksums` saw is missing or has changed.
+
+    The same if the checkpoint's metadata is of another save.
+    """
+    check_entries(folder)
     path = epath.Path(folder)
     if not (path / _CHECKSUMS).exists():
         return
     with parsing(path / _CHECKSUMS):
-        sums = read_json(path / _CHECKSUMS).items()
-    for name, checksum in sums:
+        sums = read_json(path / _CHECKSUMS)
+        save, metadata = sums.pop(SAVE, None), custom_metadata(os.fspath(path.parent))
+        if metadata and metadata.get(SAVE) != save:
+            raise DamagedCheckpoint(
+                f"{folder} is the data position of save {save}, and the rest of the checkpoint is "
+                f"of save {metadata.get(SAVE)}; restore another checkpoint."
+            )
+    for name, checksum in sums.items():
         with parsing(path / name):
             if zlib.crc32((path / name).read_bytes()) != checksum:
                 raise UserError("it is not what was saved")
@@ -178,6 +207,9 @@ def check_checksums(folder: str) -> None:
 def remove(folder: str) -> None:
     """Delete a checkpoint, or a part of one, after undoing its commit; see `checkpoints`."""
     path = epath.Path(folder)
+    if os.path.islink(folder):  # to another disk
+        os.unlink(folder)
+        return
     if "://" in os.fspath(folder):
         if (path / _METADATA).exists():
             (path / _METADATA).write_text(json.dumps({"commit_timestamp_nsecs": None}))
@@ -206,7 +238,9 @@ def remove_leftovers(run_folder: str) -> list[str]:
 
 
 def _steps(run_folder: str) -> list[int]:
-    return sorted({s for name in _names(run_folder) if (s := step_of(name)) is not None})
+    steps = (step_of(name) for name in _names(run_folder))
+    is_folder = lambda step: "://" in run_folder or os.path.isdir(step_folder(run_folder, step))
+    return sorted(step for step in steps if step is not None and is_folder(step))
 
 
 def _names(run_folder: str) -> list[str]:

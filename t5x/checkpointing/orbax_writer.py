@@ -38,16 +38,17 @@ def make(timeout: float) -> ocp.AsyncCheckpointer:
 
 
 def arguments(
-    state_dict: Mapping[str, Any], dataset_writer: Callable[[str], None] | None
+    state_dict: Mapping[str, Any], dataset_writer: Callable[[str], None] | None, save: str = ""
 ) -> ocp.args.Composite:
     """Return what the writer's `save` takes for a state and a writer of a data position, or None.
 
-    `dataset_writer` is called once per process with the checkpoint's `dataset` folder.
+    `dataset_writer` is called once per process with the checkpoint's `dataset` folder. `save` is
+    noted there.
     """
     save_args = jax.tree.map(lambda _: ocp.SaveArgs(chunk_byte_size=_CHUNK_BYTES), state_dict)
     items = {"state": ocp.args.PyTreeSave(state_dict, save_args)}
     if dataset_writer is not None:
-        items["dataset"] = _DatasetSave(dataset_writer)
+        items["dataset"] = _DatasetSave(dataset_writer, save)
     return ocp.args.Composite(**items)
 
 
@@ -56,11 +57,12 @@ class DatasetCheckpointHandler(ocp.CheckpointHandler):
 
     def save(self, directory: epath.Path, args: "_DatasetSave") -> None:
         """Write this process's data position."""
+        self._save = args.save
         args.write(os.fspath(directory))
 
     def finalize(self, directory: epath.Path) -> None:
         """On one process, once all have written: write the checksums of their files."""
-        layout.write_checksums(directory)
+        layout.write_checksums(directory, self._save)
 
     def restore(self, directory: epath.Path, args: Any = None) -> None:
         """Unused: the data's reader opens `layout.dataset_folder` itself."""
@@ -70,6 +72,7 @@ class DatasetCheckpointHandler(ocp.CheckpointHandler):
 @ocp.args.register_with_handler(DatasetCheckpointHandler, for_save=True, for_restore=True)
 @dataclasses.dataclass
 class _DatasetSave(ocp.args.CheckpointArgs):
-    """The writer of the data position."""
+    """The writer of the data position, and the name of the save."""
 
     write: Callable[[str], None]
+    save: str

@@ -93,10 +93,15 @@ def restore(
     if named:
         logging.warning("Not in %s, so with initial values: %s.", path, ", ".join(named))
     logging.info("Restored %d arrays from %s.", len(found.wanted) - len(absent), path)
-    step = found.arrays.get("state/step")
+    saved, named_step = found.arrays.get("state/step"), layout.step_of(path)
+    step = int(saved.read()) if saved else named_step or 0
+    if config is None and named_step not in (None, step):
+        raise UserError(
+            f"{path} holds the state of step {step}: give it its name back, checkpoint_{step}, or "
+            "move it away."
+        )
     return Restored(
-        jax.tree.unflatten(jax.tree.structure(like), [flat[n] for n in found.wanted]),
-        int(step.read()) if step else layout.step_of(path) or 0,
+        jax.tree.unflatten(jax.tree.structure(like), [flat[n] for n in found.wanted]), step
     )
 
 

@@ -224,7 +224,7 @@ def test_a_state_with_nan_or_infinity_is_not_written(run):
 
 def test_a_save_that_hangs_ends_the_run_in_one_sentence(run, monkeypatch):
     storage = threading.Event()
-    monkeypatch.setattr(layout, "write_checksums", lambda _: storage.wait(60))
+    monkeypatch.setattr(layout, "write_checksums", lambda *_: storage.wait(60))
     checkpointer = Checkpointer(run, SaveCheckpointConfig(timeout=3, save_dataset=True))
     write = lambda folder: pathlib.Path(folder, "position").write_text("here")
     checkpointer.save(1, state(1), write)

@@ -5,7 +5,8 @@ import shutil
 
 import pytest
 
-from fakes import damage
+from fakes import damage, toy
+from t5x.checkpointing import layout
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +33,9 @@ def damaged(starter, tmp_path, *damages):
         ("dataset", "deleted"),
         ("dataset/stream.json", "a folder"),
         ("dataset/checksums.json", "a JSON list"),
+        ("dataset/stream.json", "a pipe"),
+        ("state/manifest.ocdbt", "a pipe"),
+        ("_CHECKPOINT_METADATA", "a link to itself"),
     ],
 )
 def test_the_newest_is_damaged(starter, tmp_path, path, kind):
@@ -57,6 +61,60 @@ def test_without_checksums_a_damaged_position_is_noticed_as_it_is_read(starter, 
         assert found.step == 8
         assert damage.fault(found, run, {12}) is None
         shutil.rmtree(run)
+
+
+@pytest.mark.parametrize("source", ["checkpoint_8", "another run's checkpoint_12"])
+def test_a_data_position_of_another_save_is_damage(source, starter, tmp_path):
+    shutil.copytree(starter.folder, tmp_path / "run")
+    theirs = tmp_path / "run/checkpoint_8"
+    if source != "checkpoint_8":
+        toy.train(tmp_path / "other", train_dataset_cfg=starter.data, total_steps=12)
+        theirs = tmp_path / "other/checkpoint_12"
+    shutil.rmtree(tmp_path / "run/checkpoint_12/dataset")
+    shutil.copytree(theirs / "dataset", tmp_path / "run/checkpoint_12/dataset")
+    found = starter.start(tmp_path / "run")
+    assert found.step == 8
+    assert damage.fault(found, tmp_path / "run", {12}) is None
+
+
+def test_a_checkpoint_of_another_name_is_refused_by_its_own(starter, tmp_path):
+    shutil.copytree(starter.folder, tmp_path / "run")
+    shutil.copytree(tmp_path / "run/checkpoint_8", tmp_path / "run/checkpoint_16")
+    found = starter.start(tmp_path / "run")
+    assert "checkpoint_16 holds the state of step 8" in found.error
+    assert (tmp_path / "run/checkpoint_16").exists()
+
+
+@pytest.mark.parametrize("odd", ["a file", "a pipe", "a link to nothing", "a link to itself"])
+def test_what_only_has_the_name_of_a_checkpoint_is_refused(odd, starter, tmp_path):
+    shutil.copytree(starter.folder, tmp_path / "run")
+    (tmp_path / "run/checkpoint_99").touch()
+    damage.damage(tmp_path / "run/checkpoint_99", "emptied" if odd == "a file" else odd)
+    found = starter.start(tmp_path / "run")
+    assert f"{tmp_path}/run/checkpoint_99" in found.error
+    assert layout.all_steps(str(tmp_path / "run")) == [4, 8, 12]
+
+
+def test_names_that_are_no_steps_are_left_alone(starter, tmp_path):
+    shutil.copytree(starter.folder, tmp_path / "run")
+    names = ("checkpoint_013", "checkpoint_\u0661", "checkpoint_-1", "checkpoint_")
+    for name in names:
+        (tmp_path / "run" / name).mkdir()
+    assert starter.start(tmp_path / "run").step == 12
+    assert all((tmp_path / "run" / name).exists() for name in names)
+
+
+def test_a_damaged_checkpoint_on_another_disk_is_unlinked_and_stays_there(starter, tmp_path):
+    shutil.copytree(starter.folder, tmp_path / "run")
+    shutil.move(tmp_path / "run/checkpoint_12", tmp_path / "disk")
+    (tmp_path / "run/checkpoint_12").symlink_to(tmp_path / "disk")
+    assert starter.start(tmp_path / "run").step == 12
+    damage.damage(tmp_path / "disk/state/_METADATA", "a JSON list")
+    found = starter.start(tmp_path / "run")
+    assert found.step == 8
+    assert damage.fault(found, tmp_path / "run", {12}) is None
+    assert not (tmp_path / "run/checkpoint_12").is_symlink()
+    assert (tmp_path / "disk/state").exists()
 
 
 def test_all_are_damaged(starter, tmp_path):
