@@ -74,6 +74,7 @@ def evaluate(
     preconditions.check_metrics(dataset_cfg)
     paths = checkpoint_paths(restore_checkpoint_cfg)
     restorer = ParamsRestorer(model, partitioner, restore_checkpoint_cfg, fallback_init_rng)
+    preconditions.check_memory(model, restorer.specs.state.params, partitioner)
     if dry_run:
         dry_run_table.show_inference(dataset_cfg, paths, output_dir)
         return {}

@@ -199,6 +199,7 @@ def infer(
     path = one_checkpoint(restore_checkpoint_cfg)
     predictor = Predictor(model, partitioner, dataset_cfg.batch_size, length_buckets)
     restorer = ParamsRestorer(model, partitioner, restore_checkpoint_cfg, fallback_init_rng)
+    preconditions.check_memory(model, restorer.specs.state.params, partitioner)
     if dry_run:
         dry_run_table.show_inference(dataset_cfg, [path], output_dir)
         return []

@@ -3,15 +3,21 @@
     plan = triggers.training_plan(…)
     check_training(model, partitioner, cfgs, plan, …)      # of t5x.train
     check_inference(model, partitioner, cfg, output_dir)   # of t5x.eval and t5x.infer
+    check_memory(model, arrays, partitioner)               # before anything is built
 
 Each raises UserError with the value, the reason and what to set. Types and limits of single
 numbers are checked before, when gin files are read (`t5x.settings.limits`).
 """
 
+import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import jax
+
 from common.errors import UserError
+from common.tables import data_size
 from t5x.checkpointing.config import SaveCheckpointConfig
 from t5x.inference import filling
 from t5x.inference.predictor import MODES
@@ -40,6 +46,7 @@ def check_training(
     model_dir: str,
 ) -> None:
     """Check the settings of a training run; `cfgs` are its datasets by gin scope."""
+    check_model(model)
     triggers.check_periods(plan)
     for scope, cfg in cfgs.items():
         if cfg is None:
@@ -54,6 +61,8 @@ def check_training(
             f"train.eval_steps is {eval_steps}; set EVAL_STEPS to at least 1 batch, or "
             "train.train_eval_dataset_cfg to None."
         )
+    if cfgs["train_eval"]:
+        check_evaluation_rows(cfgs["train_eval"], partitioner, eval_steps)
     if cfg := cfgs["infer_eval"]:
         selection_metric.check_split("infer_eval", cfg)
         check_metrics(cfg)
@@ -63,6 +72,21 @@ def check_training(
     lengths = cfgs["train"].task_feature_lengths if cfgs["train"] else None
     filling.check_sentences(watch.infill_sentences, model.input_vocabulary, lengths)
     check_writable(model_dir)
+
+
+def check_model(model: Any) -> None:
+    """Raise UserError for a model or an optimizer that is none."""
+    if not hasattr(model, "get_initial_variables"):
+        raise UserError(
+            f"MODEL is a {type(model).__name__}, which is no model; set MODEL to one, such as "
+            "@models.EncoderDecoderModel()."
+        )
+    optimizer = getattr(model, "optimizer_def", None)
+    if not (hasattr(optimizer, "init") and hasattr(optimizer, "update")):
+        raise UserError(
+            f"OPTIMIZER is a {type(optimizer).__name__}, which is no optimizer; set OPTIMIZER to "
+            "one, such as @adafactor.Adafactor()."
+        )
 
 
 def check_dataset(
@@ -92,10 +116,54 @@ def check_inference(
     lengths: bool = True,
 ) -> None:
     """Check the settings of an evaluation of checkpoints, or of inference; see `check_dataset`."""
+    check_model(model)
     check_dataset(cfg, model, verify_fn, lengths)
     check_decoding(model)
     partitioner.check_batch(cfg.batch_size, None, "utils.DatasetConfig.batch_size")
     check_writable(output_dir)
+
+
+def check_memory(model: Any, arrays: Any, partitioner: PjitPartitioner) -> None:
+    """Raise UserError if arrays, of which only shapes and shardings are known, cannot fit.
+
+    `arrays` are the parameters, and the optimizer's state where there is one.
+    """
+    leaves, network = jax.tree.leaves(arrays), type(getattr(model.module, "config", None)).__name__
+    size = lambda shape, dtype: math.prod(shape) * dtype.itemsize
+    needed = sum(size(x.sharding.shard_shape(x.shape), x.dtype) for x in leaves)
+    limit = memory_of(partitioner.mesh.devices.flat[0])
+    if limit is not None and needed > limit:
+        total = sum(math.prod(x.shape) for x in leaves)
+        raise UserError(
+            f"The network has {total:,} numbers in its state, {data_size(needed)} on each device, "
+            f"which has {data_size(limit)}: lower network.{network}.emb_dim, mlp_dim, num_heads, "
+            "head_dim, vocab_size or the number of layers, or divide it among more devices by "
+            "partitioning.PjitPartitioner.num_partitions."
+        )
+
+
+def memory_of(device: jax.Device) -> int | None:
+    """Return the bytes that a device may hold, None if it does not say; CPUs share the host's."""
+    if device.platform == "cpu":
+        return host_memory() // jax.local_device_count()
+    return (device.memory_stats() or {}).get("bytes_limit")
+
+
+def host_memory() -> int:
+    """Return the bytes of memory of this machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def check_evaluation_rows(cfg: DatasetConfig, partitioner: PjitPartitioner, steps: int) -> None:
+    """Raise UserError if the batches of an evaluation, which a host keeps, cannot fit."""
+    begin, end = partitioner.host_rows(cfg.batch_size)
+    needed = steps * (end - begin) * sum((cfg.task_feature_lengths or {}).values()) * 4
+    if needed > (limit := host_memory()):
+        raise UserError(
+            f"train.eval_steps is {steps}, whose batches take {data_size(needed)}, and this "
+            f"machine has {data_size(limit)}; set EVAL_STEPS to fewer batches: a small split is "
+            "repeated."
+        )
 
 
 def check_shares(mode: str, shard_id: int, num_shards: int) -> None:

@@ -173,6 +173,7 @@ def train(
     seed = agreed_seed(random_seed)
     init_rng, rng = two_keys(seed, use_hardware_rng or random_seed is None)
     specs = state_specs(model, partitioner)
+    preconditions.check_memory(model, specs.state, partitioner)
     trainer = trainer_cls(
         model=model, train_state=None, partitioner=partitioner, train_state_axes=specs, rng=rng
     )

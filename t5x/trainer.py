@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 
+from common.errors import UserError, first_line
 from common.storage_wait import in_thread
 from t5x import metrics
 from t5x.actions import EarlyStoppingAction as EarlyStoppingAction  # upstream's place
@@ -61,6 +62,7 @@ class Trainer:
         self.bad_steps = bad_steps_policy(bad_steps, getattr(model, "optimizer_def", None))
         if xla_options is not None:
             self.xla_options = dict(xla_options)
+            _check_xla_options(self.xla_options)
         self.compile_seconds = 0.0  # that the train step took
         self._compile: Callable[[], jax.stages.Compiled] | None = None  # returns the step
         self._thread: concurrent.futures.Future[jax.stages.Compiled] | None = None
@@ -211,3 +213,14 @@ class Trainer:
         sharding = self.partitioner.batch_sharding
         put = functools.partial(jax.make_array_from_process_local_data, sharding)
         return {name: put(rows) for name, rows in batch.items()}
+
+
+def _check_xla_options(options: Mapping[str, str | int | bool]) -> None:
+    """Raise UserError for options that XLA does not know, or of another type."""
+    try:
+        jax.jit(lambda: 0, compiler_options=dict(options)).lower().compile()
+    except (jax.errors.JaxRuntimeError, TypeError, ValueError) as error:
+        raise UserError(
+            f"trainer.Trainer.xla_options is {dict(options)}, which XLA refuses: "
+            f"{first_line(error)}; correct it or leave it out."
+        ) from error

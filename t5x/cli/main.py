@@ -40,7 +40,11 @@ flags.DEFINE_bool(
     "take_over", False, "Train where another run trains; that one stops before its next save."
 )
 flags.DEFINE_integer(
-    "interrupted_status", 0, "Exit status of a run that was preempted, once it is saved."
+    "interrupted_status",
+    0,
+    "Exit status of a run that was preempted, once it is saved.",
+    lower_bound=0,
+    upper_bound=255,
 )
 flags.DEFINE_string("tfds_data_dir", None, "Folder of the data sets of TFDS, for all tasks.")
 flags.DEFINE_list(

@@ -5,17 +5,19 @@ check(["TRAIN_STPES = 500"])
 # name is 'TRAIN_STEPS').
 """
 
+import contextlib
 import inspect
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from absl import logging
 
 import gin
 from common.errors import UserError, nearest
-from common.gin_reader import REQUIRED
+from common.gin_reader import REQUIRED, Reference, leaves
 from t5x.settings import explain, limits
-from t5x.settings.configuration import MAINS, Configuration, current
+from t5x.settings.configuration import MAINS, Binding, Configuration, current, resolve
 
 
 def check(flags: Sequence[str]) -> None:
@@ -74,10 +76,32 @@ def _check_main(found: Configuration) -> None:
     """Refuse a configuration that lacks parameters of the function about to be run."""
     for name, file in MAINS.items():
         if function := getattr(sys.modules["__main__"], name, None):
-            parameters = inspect.signature(function).parameters.values()
-            variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-            needed = {p.name for p in parameters if p.default is p.empty and p.kind not in variadic}
+            needed = _needed(function)
             bound = [b for b in found.bindings if b.parameter and b.function is function]
             if lacking := sorted(needed - {binding.parameter for binding in bound}):
                 lacks = f"{name} gets no {', '.join(lacking)}"
                 raise UserError(f"{lacks}: include {file}, or set them.")
+            for binding in found.reached(lambda each, function=function: each is function):
+                _check_calls(found, binding)
+
+
+def _check_calls(found: Configuration, binding: Binding) -> None:
+    """Refuse a value that is the result of a call without an argument that it needs."""
+    for each in leaves(binding.value):
+        if isinstance(each, Reference) and each.is_called:
+            function = resolve(each.rpartition("/")[2], binding.imports)
+            bound = {given.parameter for given in found.meant(each)}
+            if lacking := sorted(_needed(function) - bound):
+                raise UserError(
+                    f"{binding.name} is {each!r}, which gets no {', '.join(lacking)}: set them, or "
+                    f"set {binding.name} to something else."
+                )
+
+
+def _needed(function: Any) -> set[str]:
+    """Return the parameters without a default, none of a function that does not tell."""
+    with contextlib.suppress(TypeError, ValueError):
+        parameters = inspect.signature(function).parameters.values()
+        variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+        return {p.name for p in parameters if p.default is p.empty and p.kind not in variadic}
+    return set()

@@ -123,17 +123,21 @@ class Configuration:
         current().settings_of(lambda function: function.__module__ == "t5x.decoding")
         # {"decoding.temperature_sample.topk": "40", …}, values as gin writes them
         """
-        found: dict[str, str] = {}
+        return {each.name: repr(each.value) for each in self.reached(wanted)}
+
+    def reached(self, wanted: Callable[[Any], bool]) -> list[Binding]:
+        """Return the bindings of functions that `wanted` accepts, and of all they refer to."""
+        found: dict[str, Binding] = {}
         todo = [each for each in self.bindings if each.parameter and wanted(each.function)]
         while todo:
             binding = todo.pop()
             if binding.name not in found:
-                found[binding.name] = repr(binding.value)
+                found[binding.name] = binding
                 for each in leaves(binding.value):
-                    todo += self._meant(each)
-        return found
+                    todo += self.meant(each)
+        return [*found.values()]
 
-    def _meant(self, leaf: Any) -> list[Binding]:
+    def meant(self, leaf: Any) -> list[Binding]:
         """Return the bindings that a macro or a reference reads, in its scopes and around them."""
         if isinstance(leaf, Macro):
             return [each for each in self.bindings if each.name == leaf and not each.parameter]

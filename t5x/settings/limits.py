@@ -14,13 +14,13 @@ import types
 import typing
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
 from common.errors import UserError
 from common.gin_reader import Reference, leaves
 
 _OUR_PACKAGES = ("t5x", "tasks", "preflight", "__main__")
+_DTYPES = ("float32", "bfloat16", "float16")  # that networks compute in and checkpoints hold
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,16 +55,24 @@ _NAMES = {
     # Of texts: not empty.
     Limits(least=1): """
         model_dir output_dir cooldown_from input_file mixture_or_task_name split
-        task_feature_lengths batch_size num_partitions model_parallel_submesh ici_mesh_shape
+        num_partitions model_parallel_submesh ici_mesh_shape
         dcn_mesh_shape period keep keep_dataset_checkpoints timeout keep_best patience
-        vocab_size type_vocab_size emb_dim num_heads head_dim mlp_dim num_layers
-        num_encoder_layers num_decoder_layers max_length global_every newton_schulz_steps
+        global_every newton_schulz_steps
         num_decodes max_decode_len max_decode_steps max_decode_steps_hard_limit length_buckets
         checkpoint_period max_examples infill_period""",
+    # Even to compute the shapes of what is larger takes long; whether they fit this machine,
+    # `preconditions.check_memory` tells.
+    Limits(least=1, most=2**20): """
+        task_feature_lengths batch_size emb_dim num_heads head_dim mlp_dim max_length
+        type_vocab_size""",
+    Limits(least=1, most=2**24): "vocab_size",
+    Limits(least=1, most=1000): "num_layers num_encoder_layers num_decoder_layers",
+    Limits(least=0, most=2**20): "extra_ids",
+    Limits(least=0, most=10**8): """
+        warmup_steps cooldown_steps steps_per_decay steps_per_cycle""",
     Limits(least=0): """
         total_steps eval_steps eval_period relative_steps stats_period checkpoint_steps
-        num_microbatches topk warmup_steps cooldown_steps steps_per_decay steps_per_cycle
-        step_offset min_dim_size_to_factor""",
+        num_microbatches topk step_offset min_dim_size_to_factor""",
     Limits(least=0, below=2**63): "random_seed fallback_init_rng seed",
     Limits(least=0, below=1): """
         dropout_rate attention_dropout_rate label_smoothing beta beta1 beta2""",
@@ -98,7 +106,7 @@ def check(name: str, value: Any, function: Any, parameter: str) -> None:
     `name` is what the user has set, such as a macro, for the message. Functions of other packages
     pass. Raise UserError if the value is of another type, or beyond its limits.
     """
-    if not is_ours(function):
+    if not is_ours(function) and parameter != "extra_ids":  # of seqio's vocabularies
         return
     known = inspect.signature(function).parameters.get(parameter)
     if known is None or (value is None and known.default is None):
@@ -132,7 +140,7 @@ def fits(value: Any, hint: Any) -> bool:
         numbers: dict[Any, Any] = {bool: bool, int: int, float: (int, float)}
         return isinstance(value, numbers[hint]) and isinstance(value, bool) == (hint is bool)
     if hint is np.dtype:
-        return _is_dtype(value)
+        return isinstance(value, str) and value in _DTYPES
     return _fits_class(value, origin or hint, arguments)
 
 
@@ -163,8 +171,8 @@ def described(hint: Any) -> str:
         return " or ".join(map(described, arguments))
     if hint in (None, type(None)):
         return "None"
-    if origin is typing.Literal:
-        return " or ".join(map(repr, arguments))
+    if origin is typing.Literal or hint is np.dtype:
+        return " or ".join(map(repr, arguments or _DTYPES))
     if origin is collections.abc.Callable:
         return "function"
     if origin is None or not arguments:
@@ -183,13 +191,6 @@ def _takes_functions(hint: Any) -> bool:
     if kind in simple or kind in (collections.abc.Sequence, collections.abc.Mapping):
         return False
     return not (is_ours(kind) and isinstance(kind, type))
-
-
-def _is_dtype(value: Any) -> bool:
-    try:
-        return bool(jnp.dtype(value))
-    except TypeError:
-        return False
 
 
 def _numbers(value: Any) -> list[float]:

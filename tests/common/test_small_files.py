@@ -142,7 +142,12 @@ def test_what_is_no_file_is_not_opened(tmp_path):
 # installed package; records of a corpus are read beside those of other formats.
 OF_OWN = {
     *("convert/hub.py", "convert/proof/torch_logits.py", "preflight/aot/compiler.py"),
-    *("tasks/corpus/formats.py", "t5x/multihost/broadcast.py", "t5x/multihost/roll_call.py"),
+    *(
+        "tasks/corpus/contents.py",
+        "tasks/corpus/records.py",
+        "t5x/multihost/broadcast.py",
+        "t5x/multihost/roll_call.py",
+    ),
     *("t5x/inference/evaluator.py", "tasks/tokenizer_vocabulary.py", "common/small_files.py"),
     *("vocabulary/tokenizer_training.py", "common/arguments.py", "convert/from_hf.py"),
     *("convert/formats/hf_checkpoint_reader.py", "convert/tokenizer.py"),

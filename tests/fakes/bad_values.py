@@ -74,15 +74,16 @@ INFER += ("--gin.CHECKPOINT_PATH='{files}/absent'", "--gin.INFER_OUTPUT_DIR='{fo
 PRECOMPILE = ("--gin_file=t5x/configs/runs/precompile.gin", *TRAIN)
 
 RUN_SETTINGS = """
-BATCH_SIZE = '16' | 16.5 | None | True | 0 | -16 | [16] | {} | %BATCH_SIZE | sixteen
+BATCH_SIZE = '16' | 16.5 | None | True | 0 | -16 | [16] | {} | %BATCH_SIZE | sixteen | 1000000000
 RANDOM_SEED = 'a' | 1.5 | [1] | -1 | 18446744073709551616
 TRAIN_STEPS = '300' | 1.5 | -1 | None | %TRAIN_STEPS | [%TRAIN_STEPS] | %NOTHING -> NOTHING
-EVAL_STEPS = 0 | -1 | '3' | None
+EVAL_STEPS = 0 | -1 | '3' | None | 1000000000
 EVAL_PERIOD = -1 | 'a' | 2.5 | 70 -> eval_period
 DROPOUT_RATE = 2.0 | -0.1 | 1.0 | 1e400 | 'a' | None | True | [0.1]
 TASK_FEATURE_LENGTHS = None | 5 | 'x' | [128, 29] | {} | {'inputs': 0, 'targets': 29}
 TASK_FEATURE_LENGTHS = {'inputs': 128, 'targets': -29} | {'inputs': '128', 'targets': 29}
 TASK_FEATURE_LENGTHS = {'inputs': 128} | {1: 128, 2: 29}
+TASK_FEATURE_LENGTHS = {'inputs': 1000000000, 'targets': 1000000000}
 MIXTURE_OR_TASK_NAME = 'nosuch' | '' | 5 | None
 MIXTURE_OR_TASK_MODULE = 'nosuch' | 5 | '.relative'
 MODEL_DIR = '' | 5 | None | '{folder}/a\\nb' | '/proc/nothing/run' | '{files}/text.txt/run'
@@ -94,21 +95,22 @@ INFILL_SENTENCES = ('no gap',) | 'Un <extra_id_0>.' | (5,)
 INFILL_PERIOD = 0 | -1 | 'a'
 EXPECTED_LOSS = {'a': 1} | {0: 'x'} | 5 | [8.15]
 OPTIMIZER = 5 | 'adam' | None | @adafactor.Adafactor | @adafactor.Nothing()
-MODEL = 5 | None | @models.EncoderDecoderModel
+OPTIMIZER = @trainer.Trainer() | @network.T5Config()
+MODEL = 5 | None | @models.EncoderDecoderModel | @network.T5Config()
 VOCABULARY = 5
 Z_LOSS = -1 | 'x'
 LABEL_SMOOTHING = 1.5 | 'x'
 LOSS_NORMALIZING_FACTOR = 'x' | 0
 NOSUCH = 1
 network.T5Config.nosuch = 1
-network.T5Config.emb_dim = 0 | '128' | 1.5
+network.T5Config.emb_dim = 0 | '128' | 1.5 | 2147483648 | 1048576
 network.T5Config.num_heads = 0 | -4
-network.T5Config.head_dim = 0
-network.T5Config.mlp_dim = 0 | None
-network.T5Config.vocab_size = 0 | 100 | '2048'
-network.T5Config.dtype = 'float99' | 5 | 'int32'
-network.T5Config.num_encoder_layers = 0
-network.T5Config.num_decoder_layers = -1 | 'all'
+network.T5Config.head_dim = 0 | 1000000000
+network.T5Config.mlp_dim = 0 | None | 1000000000
+network.T5Config.vocab_size = 0 | 100 | '2048' | 2147483648
+network.T5Config.dtype = 'float99' | 5 | 'int32' | 'float8_e4m3fn' | 'float64' | 'complex64'
+network.T5Config.num_encoder_layers = 0 | 1000000
+network.T5Config.num_decoder_layers = -1 | 'all' | 1000000
 network.T5Config.mlp_activations = ('nosuch',) | () | 'relu' | 5
 network.T5Config.remat_policy = 'some' | 5
 network.T5Config.attention = 'some'
@@ -122,6 +124,7 @@ partitioning.PjitPartitioner.logical_axis_rules = 5 | [('batch',)] | [('batch', 
 partitioning.standard_logical_axis_rules.activation_partitioning_dims = 3
 partitioning.standard_logical_axis_rules.parameter_partitioning_dims = 'x'
 trainer.Trainer.num_microbatches = -1 | 'x' | 1.5 | 3
+trainer.Trainer.xla_options = {'xla_nosuch': True} -> xla_nosuch
 trainer.Trainer.bad_steps = 'ignore' | 5
 trainer.Trainer.learning_rate_fn = 5 | None
 utils.SaveCheckpointConfig.period = 0 | -1 | '100' | 70
@@ -141,7 +144,7 @@ utils.RestoreCheckpointConfig.assignment_map = 5 | [('(', 'a')] | [('a',)]
 utils.RestoreCheckpointConfig.strict = 'no'
 utils.create_learning_rate_scheduler.factors = 'nosuch' | '' | 5
 utils.create_learning_rate_scheduler.base_learning_rate = -1.0 | 'x'
-utils.create_learning_rate_scheduler.warmup_steps = -5 | 0 | 'x'
+utils.create_learning_rate_scheduler.warmup_steps = -5 | 0 | 'x' | 1000000000
 utils.create_learning_rate_scheduler.step_offset = -1
 utils.create_learning_rate_scheduler.min_learning_rate = -1e-3
 adafactor.Adafactor.decay_rate = 0.0 | 'x'
@@ -169,6 +172,9 @@ train/utils.DatasetConfig.pack = 'yes'
 train/utils.DatasetConfig.use_custom_packing_ops = True
 train_eval/utils.DatasetConfig.seed = 'x'
 train_eval/utils.DatasetConfig.batch_size = -1
+train_eval/utils.DatasetConfig.batch_size = 1000000000
+trian/utils.DatasetConfig.batch_size = 8 -> trian
+seqio.SentencePieceVocabulary.extra_ids = 1000000000 | -1
 seqio.SentencePieceVocabulary.sentencepiece_model_file = '{files}/absent.model'
 seqio.SentencePieceVocabulary.sentencepiece_model_file = '{files}/text.txt'
 """
@@ -198,6 +204,8 @@ word
 --coordinator_address=nowhere --process_count=2 --process_index=0 -> coordinator_address
 --roll_call_seconds=soon
 --interrupted_status=x
+--interrupted_status=999
+--interrupted_status=-1
 """
 
 EVAL_SETTINGS = """

@@ -7,6 +7,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import pytest
+import seqio
 
 from common.errors import UserError
 from common.gin_reader import Reference, statements
@@ -31,7 +32,12 @@ OWNERS += (models.EncoderDecoderModel.predict_batch_with_aux, decoding.beam_sear
 OWNERS += (decoding.temperature_sample, standard_logical_axis_rules, watch.Watch)
 OWNERS += (schedules.create_learning_rate_scheduler, adafactor.Adafactor, optimizers.adamw)
 OWNERS += (EarlyStoppingAction, models.DecoderParams, optimizers.adamw_scaled, optimizers.muon)
-OWNERS += (encoder_network.BertConfig, encoder_network.ModernBertConfig, MaskedLanguageModel)
+OWNERS += (
+    seqio.SentencePieceVocabulary,
+    encoder_network.BertConfig,
+    encoder_network.ModernBertConfig,
+    MaskedLanguageModel,
+)
 
 
 def reference(text: str) -> Reference:
@@ -64,7 +70,7 @@ VALID = [
     ({0: 8.15, 100: 4}, collections.abc.Mapping[int, float]),
     ({}, dict),
     ("bfloat16", jnp.dtype),
-    ("int32", jnp.dtype),
+    ("float16", jnp.dtype),
     ("anything", Any),
     (3, PyTree),
     (3, "a name that is not resolved"),
@@ -88,6 +94,7 @@ INVALID = [
     ({0: "a"}, collections.abc.Mapping[int, float]),
     ([], dict),
     ("float99", jnp.dtype),
+    ("int32", jnp.dtype),
     (5, jnp.dtype),
     ("other", typing.Literal["max", "min"]),
     (5, collections.abc.Callable[..., Any]),
