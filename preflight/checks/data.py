@@ -17,7 +17,7 @@ from t5x.input_pipeline.checks import check_feature_lengths
 from t5x.input_pipeline.corpora import Corpora
 from tasks.corpus import files
 from tasks.corpus.listing import too_many_to_ask
-from tasks.corpus.source import RECORDS, CorpusSource
+from tasks.corpus.source import PARTS, CorpusSource
 from tasks.languages import public
 from tasks.languages.table import TOKENS_PER_WORD, Language
 from tasks.look import sampling
@@ -191,7 +191,7 @@ def copies(context: RunContext) -> CheckResult:
         shown.append(f"a cache of its tokens an unknown size, since {error}")
     try:
         permuted = (
-            context.data.shuffle and context.read(source, lambda: source.order(split)) == RECORDS
+            context.data.shuffle and context.read(source, lambda: source.order(split)) != PARTS
         )
         kept = context.read(source, lambda: source.text_bytes(split)) if permuted else 0
     except NotChecked:

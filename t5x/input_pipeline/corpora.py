@@ -208,7 +208,8 @@ class Corpora:
                 reach = source.mixing(self.split, num_shards)
             elif self.cfg.use_cached:
                 reach = "the files of its cache are read in random order"
-            if buffer := task.shuffle_buffer_size:
+            keeps_epochs = getattr(source, "keeps_epochs", lambda split: False)(self.split)
+            if (buffer := task.shuffle_buffer_size) and not keeps_epochs:
                 reach += f"; then each of {num_shards} shards mixes {buffer:,} examples"
             lines.append(f"Order of {task.name}, split {self.split!r}: {reach}.")
         return lines

@@ -31,7 +31,7 @@ from common import arguments
 from common.errors import UserError
 from common.tables import CheckResult
 from tasks import purpose
-from tasks.corpus.source import RECORDS
+from tasks.corpus.source import EPOCHS, PARTS
 
 
 @gin.configurable(module="tasks.cache")
@@ -89,10 +89,12 @@ class Task(seqio.Task):
         with purpose.of(split=split, shards=shards, trained=trained, counter=counter):
             if epochs == 1 or seed is None or not is_shuffled or not order:
                 return make(**kwargs)
-            if order(split) != RECORDS:
+            if (found := order(split)) == PARTS:
                 return make(**kwargs)
+            # A buffer of 1 mixes nothing.
+            kwargs |= {"num_epochs": 1} | ({"shuffle_buffer_size": 1} if found == EPOCHS else {})
             with self.source.repeated(epochs):
-                return make(**kwargs | {"num_epochs": 1})
+                return make(**kwargs)
 
     def assert_cached(self) -> None:
         """Raise UserError, with the folders searched and how to make it, without a cache."""

@@ -226,7 +226,9 @@ class PermutedReader:
         counter: RecordCounter,
         seed: int | None,
         epochs: int | None = 1,
+        in_turn: bool = False,
     ):
+        self._in_turn = in_turn
         self._store, self._split, self._shard, self._counter = store, split, shard, counter
         self._seed, self._epochs = seed, epochs
         self._epochs_read = self._empty_epochs = 0
@@ -239,7 +241,7 @@ class PermutedReader:
         """Return the epochs of the shard as {"text": string scalar}."""
 
         def of_epoch(epoch):
-            count = call(self._blocks, _COUNT)
+            count = call(self._blocks, _COUNT, epoch)
             return tf.data.Dataset.range(count).map(lambda block: (epoch, block))
 
         def of_block(epoch, block):
@@ -250,28 +252,32 @@ class PermutedReader:
         epochs = random_epoch(self._seed) if self._epochs == 1 else numbered
         return epochs.flat_map(of_epoch).flat_map(of_block)
 
-    @property
-    def _size(self) -> int:
-        """The number of this shard's records."""
-        index, num_shards = self._shard
-        return len(range(index, len(self._store), num_shards))
+    def _places(self, epoch: int) -> range:
+        """Return the places of this shard among all records of an epoch."""
+        (index, num_shards), n = self._shard, len(self._store)
+        return range((index - epoch * n) % num_shards if self._in_turn else index, n, num_shards)
 
     @property
     def _block(self) -> int:
         """The number of records in a block."""
         return min(BLOCK_RECORDS, max(int(BLOCK_BYTES / self._store.mean_bytes), 1))
 
-    def _blocks(self) -> np.int64:
-        return np.int64(-(-self._size // self._block) + 1)  # the last one ends the epoch
+    def _blocks(self, epoch) -> np.int64:
+        n = len(self._places(int(epoch)))
+        return np.int64(-(-n // self._block) + 1)  # the last one ends the epoch
 
     def numbers(self, epoch: int, start: int, stop: int) -> np.ndarray:
         """Return the numbers of the records at positions `start`..`stop`-1 of an epoch."""
-        (index, num_shards), size = self._shard, self._size
-        positions = np.arange(start, min(stop, size))
+        places, n = self._places(epoch), len(self._store)
+        positions = np.arange(start, min(stop, len(places)))
         if not len(positions):
             return positions
-        chosen = index + num_shards * permute(positions, size, (self._seed or 0, epoch, index))
-        return permute(chosen, len(self._store), _SHARDS_KEY)
+        key = (self._seed or 0, epoch)
+        if self._in_turn:
+            return permute(places.start + places.step * positions, n, key)
+        index, num_shards = self._shard
+        chosen = index + num_shards * permute(positions, len(places), (*key, index))
+        return permute(chosen, n, _SHARDS_KEY)
 
     def _texts(self, epoch, block) -> np.ndarray:
         start = int(block) * self._block
@@ -291,8 +297,9 @@ class PermutedReader:
         self._empty_epochs = 0 if self._texts_read else self._empty_epochs + 1
         self._texts_read = 0
         # One alone may be the end of an epoch at which the run resumed.
-        if self._epochs is None and self._empty_epochs > 1:
-            index, num_shards = self._shard
+        index, num_shards = self._shard
+        most = num_shards if self._in_turn else 1
+        if self._epochs is None and self._empty_epochs > most:
             raise UserError(
                 f"shard {index} of {num_shards} of split {self._split!r} has no text: the corpus "
                 "is too small for so many shards, or its documents are skipped; set "

@@ -10,10 +10,12 @@ A split goes one way: its files are listed once (`listing`), dealt to shards and
 (`reader`, `formats`), and their records become documents or are skipped and counted (`documents`,
 `counts`).
 
-The order of an epoch follows from (seed, epoch); 0 is a valid seed. There are two orders:
+The order of an epoch follows from (seed, epoch); 0 is a valid seed. There are three orders:
 
 - RECORDS, of a split up to `full_shuffle` gigabytes: a permutation of all records. They are read
   once and kept in a temporary file (`shuffle`).
+- EPOCHS, of such a split of pairs: the same, dealt to the shards in turn, and nothing behind it
+  mixes one epoch with the next.
 - PARTS, of a larger one: files, parts of files and the records within a batch are permuted
   (`reader`). `mixing` says how far this mixes.
 
@@ -43,7 +45,7 @@ from common.secrets import public
 from common.tables import counted
 from tasks.corpus import hub, slices, tf_callbacks
 from tasks.corpus.counts import RecordCounter
-from tasks.corpus.documents import Column
+from tasks.corpus.documents import Column, Columns
 from tasks.corpus.files import CorpusFile
 from tasks.corpus.formats import LONGEST_LINE, PartLayout, check_columns
 from tasks.corpus.listing import Listing, match_files, match_folder
@@ -54,7 +56,7 @@ from tasks.corpus.shuffle import PermutedReader, RecordStore
 from tasks.corpus.slices import SplitPart, Splits
 
 T = TypeVar("T")
-RECORDS, PARTS = "records", "parts"  # what is permuted
+RECORDS, EPOCHS, PARTS = "records", "epochs", "parts"
 MOST_LABELS = 3  # unknown ones that a message shows
 FOOTERS_S = 10.0  # for the footers of all parquet files, before a run
 MIXED = 10_000  # documents of a slice that are shuffled together
@@ -105,8 +107,8 @@ class CorpusSource(seqio.DataSource):
         `documents.Column`, which filters too.
       files: file patterns by split, instead of `corpus`: local paths (** is allowed), gs://, and
         http(s) addresses, which cannot be patterns. "@" and the address of a text file stand for
-        the addresses in it, one a line; "@list.txt#10_*|9_*" for those with such names. The suffix
-        names the format: .jsonl .json .csv .tsv .txt .parquet, plus .gz or .zst if compressed.
+        the addresses in it, one a line; "@list.txt#10_*|9_*" for those with such names, and
+        "a.tar.gz#*.txt" for such members. The suffix names the format, see `names`.
       splits: the splits, or a mapping from ours to the corpus's, {"validation": "dev"}.
       documents: what a document is in plain text: "lines" or "paragraphs" (up to an empty line).
       max_chars: longer documents are skipped and counted.
@@ -142,7 +144,7 @@ class CorpusSource(seqio.DataSource):
         self._orders: dict[str, str] = {}  # by split, where a data position has decided it
         self._stores: dict[CorpusSplit, RecordStore] = {}
         self._sizes: dict[str, int] = {}  # documents, by split
-        self._epochs: int | None = 1  # of the datasets of RECORDS that are made
+        self._epochs: int | None = 1  # of the datasets of RECORDS or EPOCHS that are made
         self.reset_counter()
         super().__init__(splits=tuple(self._split_names), caching_permitted=True)
 
@@ -314,7 +316,7 @@ class CorpusSource(seqio.DataSource):
         return size is not None and size <= full_shuffle() * 1e9
 
     def order(self, split: str) -> str:
-        """Return what a shuffled epoch permutes, RECORDS or PARTS.
+        """Return the order of shuffled epochs, RECORDS, EPOCHS or PARTS.
 
         Raises:
           UserError: the split is a slice, whose shuffled documents would be part of the position.
@@ -326,7 +328,13 @@ class CorpusSource(seqio.DataSource):
             )
         if split in self._orders:
             return self._orders[split]
-        return RECORDS if self._is_permuted(split) else PARTS
+        if not self._is_permuted(split):
+            return PARTS
+        return EPOCHS if isinstance(self.column, Columns) else RECORDS
+
+    def keeps_epochs(self, split: str) -> bool:
+        """Return whether what reads the split must not mix one epoch with the next."""
+        return self.order(split) == EPOCHS
 
     def pin_order(self, split: str, order: str) -> None:
         """Keep the order of a saved data position."""
@@ -336,7 +344,7 @@ class CorpusSource(seqio.DataSource):
         """Return how far a shuffled epoch mixes the records, as a predicate for the log."""
         if slices.parse(split):
             return f"every epoch mixes its documents within {MIXED:,} of them"
-        if self.order(split) == RECORDS:
+        if self.order(split) != PARTS:
             return "every epoch is a permutation of all records"
         size = self.text_bytes(split)
         if size is None:
@@ -353,9 +361,9 @@ class CorpusSource(seqio.DataSource):
     def repeated(self, epochs: int | None) -> Iterator[None]:
         """Let shuffled datasets made meanwhile have `epochs` epochs, None for endlessly many.
 
-        A dataset of RECORDS that repeats itself numbers its epochs. One that `Dataset.repeat`
-        repeats after `Dataset.map` in parallel may lose the number of the next epoch if its
-        position is saved near the end of one. In other orders datasets have one epoch.
+        A dataset of RECORDS or EPOCHS that repeats itself numbers its epochs. One that
+        `Dataset.repeat` repeats after `Dataset.map` in parallel may lose the number of the next
+        epoch if its position is saved near the end of one. Datasets of PARTS have one epoch.
         """
         before, self._epochs = self._epochs, epochs
         try:
@@ -403,10 +411,11 @@ class CorpusSource(seqio.DataSource):
             seed = zlib.crc32(str(seed).encode())
         # The files are listed here, so that a missing corpus fails before the first step.
         corpus = self.corpus_split(split)
-        if shuffle and (order or self.order(split)) == RECORDS:
+        if shuffle and (order := order or self.order(split)) != PARTS:
             store = self._stores.setdefault(corpus, RecordStore(corpus, self.counter))
             place = (shard.index, shard.num_shards)
-            reader = PermutedReader(store, split, place, self.counter, seed, self._epochs)
+            in_turn = order == EPOCHS and self._epochs != 1
+            reader = PermutedReader(store, split, place, self.counter, seed, self._epochs, in_turn)
             return reader.dataset()
         share = assign(corpus, shard.index, shard.num_shards)
         return ShardReader(share, shuffle, self.counter).dataset(seed)
@@ -489,6 +498,7 @@ class CorpusSource(seqio.DataSource):
 
     def check_shards(self, split: str, num_shards: int, limit_s: float = 30.0) -> None:
         """Raise UserError if a split has fewer usable texts than shards, which need one each."""
+        num_shards = 1 if self.order(split) == EPOCHS else num_shards
         found = len(self._beginning(split, num_shards, limit_s).texts)
         if found < num_shards:
             raise UserError(

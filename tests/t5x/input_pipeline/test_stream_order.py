@@ -14,7 +14,7 @@ from t5x.input_pipeline.config import DatasetConfig
 from t5x.input_pipeline.corpora import Corpora
 from t5x.input_pipeline.stream import TrainStream
 from tasks import pairs
-from tasks.corpus.source import PARTS, RECORDS
+from tasks.corpus.source import EPOCHS, PARTS, RECORDS
 from tasks.rows import Rows
 
 COUNTS = {"a": 2000, "b": 1000, "c": 1000}
@@ -93,14 +93,15 @@ def test_a_position_resumes_in_the_order_of_all_records(short, tmp_path):
     again = start(short)
     rename(tmp_path, again)
     assert json.loads((tmp_path / "stream.json").read_text())["orders"] == {
-        again.cfg.provider.name: RECORDS
+        again.cfg.provider.name: EPOCHS
     }
     again.restore(str(tmp_path))
     assert_equal_batches(take(again, 40), wanted)
 
 
-def test_a_position_keeps_the_order_by_parts_where_a_new_run_has_another(short, tmp_path):
-    first = start(short, batch_size=8, order=PARTS)
+@pytest.mark.parametrize("order", [PARTS, RECORDS])
+def test_a_position_keeps_its_order_where_a_new_run_has_another(short, tmp_path, order):
+    first = start(short, batch_size=8, order=order)
     take(first, 5)
     first.save(str(tmp_path))
     wanted = take(first, 40)
@@ -110,5 +111,6 @@ def test_a_position_keeps_the_order_by_parts_where_a_new_run_has_another(short, 
     assert_equal_batches(take(again, 40), wanted)
     again.save(str(tmp_path))
     orders = json.loads((tmp_path / "stream.json").read_text())["orders"]
-    assert orders == {again.cfg.provider.name: PARTS}
-    assert "keeps the order of its saved data position" in again.corpora.mixing(8)[0]
+    assert orders == {again.cfg.provider.name: order}
+    kept = "keeps the order of its saved data position" in again.corpora.mixing(8)[0]
+    assert kept == (order == PARTS)

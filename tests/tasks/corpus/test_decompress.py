@@ -1,7 +1,9 @@
 """Compressed data are read to their end, or an error is raised: never a part of them in silence."""
 
+import bz2
 import gzip
 import io
+import lzma
 
 import pytest
 import zstandard
@@ -10,7 +12,12 @@ from tasks.corpus.decompress import ERRORS, decompressed
 
 TEXT = b"".join(b"randul %d\n" % i for i in range(20_000))
 SKIPPABLE = b"\x50\x2a\x4d\x18" + (5).to_bytes(4, "little") + b"abcde"
-COMPRESS = {"gz": gzip.compress, "zst": zstandard.compress}
+COMPRESS = {
+    "gz": gzip.compress,
+    "zst": zstandard.compress,
+    "xz": lzma.compress,
+    "bz2": bz2.compress,
+}
 
 
 def read(data, compression):
@@ -18,7 +25,7 @@ def read(data, compression):
         return stream.read()
 
 
-@pytest.mark.parametrize("kind", ["gz", "zst"])
+@pytest.mark.parametrize("kind", COMPRESS)
 def test_all_frames_are_read(kind):
     parts = [COMPRESS[kind](part) for part in (TEXT[:7], b"", TEXT[7:150_000], TEXT[150_000:])]
     assert read(b"".join(parts), kind) == TEXT
@@ -27,6 +34,7 @@ def test_all_frames_are_read(kind):
 
 def test_frames_may_be_padded_or_skipped():
     assert read(gzip.compress(b"a") + bytes(9) + gzip.compress(b"b") + bytes(99_999), "gz") == b"ab"
+    assert read(lzma.compress(b"a") + bytes(8) + lzma.compress(b"b") + bytes(4), "xz") == b"ab"
     a, b = zstandard.compress(b"a"), zstandard.compress(b"b")
     assert read(SKIPPABLE + a + SKIPPABLE + b + SKIPPABLE, "zst") == b"ab"
 
@@ -36,7 +44,7 @@ def test_frames_of_unknown_length_are_read():
     assert read(writer.compress(TEXT) + writer.flush(), "zst") == TEXT
 
 
-@pytest.mark.parametrize("kind", ["gz", "zst"])
+@pytest.mark.parametrize("kind", COMPRESS)
 @pytest.mark.parametrize("frames", [1, 2])
 def test_every_cut_is_noticed(kind, frames):
     data = COMPRESS[kind](b"un text " * 9)
@@ -50,7 +58,7 @@ def test_every_cut_is_noticed(kind, frames):
             read(large[:n], kind)
 
 
-@pytest.mark.parametrize("kind", ["gz", "zst"])
+@pytest.mark.parametrize("kind", COMPRESS)
 def test_damage_is_noticed(kind):
     data = COMPRESS[kind](TEXT)
     with pytest.raises(ERRORS):

@@ -1,6 +1,8 @@
 """Files are read by ranges or streams, locally and over HTTP, complete and in one version."""
 
+import bz2
 import gzip
+import lzma
 import os
 
 import pytest
@@ -50,9 +52,10 @@ def test_a_stream_is_decompressed_and_an_early_end_is_an_error(served):
         raw.read()
 
 
-@pytest.mark.parametrize("kind", ["gz", "zst"])
+@pytest.mark.parametrize("kind", ["gz", "zst", "xz", "bz2"])
 def test_where_a_server_marks_no_end_the_compressed_data_do(tmp_path, kind):
-    data = {"gz": gzip.compress, "zst": zstandard.compress}[kind](b"x\n" * 9999)
+    compress = {"gz": gzip, "zst": zstandard, "xz": lzma, "bz2": bz2}[kind].compress
+    data = compress(b"x\n" * 9999)
     (tmp_path / f"a.txt.{kind}").write_bytes(data)
     with FileServer(tmp_path, ranges=False, ends="nothing") as server:
         file = recognize(f"{server.url}/a.txt.{kind}")

@@ -3,8 +3,6 @@
 import gzip
 import json
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from fakes.corpora import LINES, write
@@ -12,7 +10,7 @@ from tasks.corpus import formats
 from tasks.corpus.files import CorpusFile
 from tasks.corpus.formats import PartLayout
 from tasks.corpus.names import recognize
-from tasks.corpus.records import MALFORMED, NOT_UTF8
+from tasks.corpus.records import MALFORMED
 from tasks.corpus.source import CorpusSource
 
 
@@ -72,15 +70,6 @@ def test_parts_together_are_the_file(tmp_path, kind):
     assert [record["text"] for record in records(path, layout)] == LINES
 
 
-def test_bad_records_are_marked_in_every_format(tmp_path):
-    (tmp_path / "a.jsonl").write_bytes(b'{"text": "a"}\n[1]\n{"text": \n{"text": "\xff"}\n')
-    assert records(tmp_path / "a.jsonl", PartLayout())[1:] == [MALFORMED, MALFORMED, NOT_UTF8]
-    (tmp_path / "b.csv").write_bytes(b"text\na\nb,c\n\xff\n")
-    assert records(tmp_path / "b.csv", PartLayout())[1:] == [MALFORMED, NOT_UTF8]
-    (tmp_path / "c.json").write_text(json.dumps([{"text": "a"}, 5]))
-    assert records(tmp_path / "c.json", PartLayout()) == [{"text": "a"}, MALFORMED]
-
-
 DEEP = '{"text": "b", "meta": ' + "[" * 100_000 + "]" * 100_000 + "}"
 
 
@@ -91,13 +80,6 @@ def test_a_record_that_is_nested_too_deeply_is_malformed_and_alone(tmp_path, kin
     (tmp_path / f"a.{kind}").write_text(text)
     found = records(tmp_path / f"a.{kind}", PartLayout())
     assert found == [{"text": "a"}, MALFORMED, {"text": ']}" c'}]
-
-
-def test_a_row_of_parquet_that_is_not_utf8_is_marked_alone(tmp_path):
-    texts = pa.array([b"a", b"\xff", b"c"]).cast(pa.binary()).view(pa.string())
-    pq.write_table(pa.table({"text": texts}), tmp_path / "a.parquet")
-    found = records(tmp_path / "a.parquet", PartLayout())
-    assert found == [{"text": "a"}, NOT_UTF8, {"text": "c"}]
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "jsonl.gz"])

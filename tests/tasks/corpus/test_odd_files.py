@@ -244,6 +244,15 @@ def contents():
     yield Case("text named JSON", {"train.jsonl": b"Ana\nare\n"}, "end its name in .txt")
     yield Case("NUL", {"train.txt": bytes(5000) + b"a\n"}, "write it again")
     yield Case("CR alone", {"train.txt": b"Ana\rare\rmere\r"}, "ends its lines by CR")
+    table = parquet(pa.table({"text": TEXTS * 99}))
+    for cut in (0.01, 0.5, 0.99):
+        files = {"train.parquet": table[: int(cut * len(table))]}
+        yield Case(f"parquet cut at {cut}", files, "damaged or cut short")
+    bad = pa.array([b"a", b"\xff", b"c"]).view(pa.string())
+    data = {"train.parquet": parquet(pa.table({"text": bad}))}
+    yield Case("parquet that is not UTF-8", data, ["a", "c"], {"skipped_not_UTF-8": 1})
+    items = b'[{"text": "a"}, 5, "b", {"text": "c"}, null]'
+    yield Case("bad items of an array", {"train.json": items}, ["a", "c"], {"skipped_malformed": 3})
     yield Case("an array cut", {"train.json": array()(TEXTS)[:-1].encode()}, "damaged or cut")
     yield Case("an array half", {"train.json": array()(TEXTS)[:60].encode()}, "damaged or cut")
     half = {"train.txt": "a\nb\n".encode("utf-16")[:-1]}

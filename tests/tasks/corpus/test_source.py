@@ -29,13 +29,6 @@ def _read(source, **kwargs):
     return [x["text"].decode().split("\n")[0] for x in dataset.as_numpy_iterator()]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_format_gives_every_document_in_order(tmp_path, kind):
-    source = CorpusSource(str(write(tmp_path, kind, LINES)))
-    assert _read(source, shuffle=False) == LINES
-    assert source.peek("train", 2)[0].startswith(LINES[0])
-
-
 @pytest.mark.parametrize(
     ("n", "order", "kind"),
     [
@@ -152,26 +145,6 @@ def test_a_folder_may_have_any_name(tmp_path, name):
 
 
 QUICK = retry.RetryPolicy(limit_s=20, first_s=0.01, longest_s=0.02)
-
-
-@pytest.mark.parametrize("ranges", [True, False])
-@pytest.mark.parametrize("kind", ["jsonl", "jsonl.gz", "parquet", "csv"])
-def test_http_files_are_read_through_faults(tmp_path, kind, ranges):
-    write(tmp_path, kind, LINES)
-    with FileServer(tmp_path, ranges) as server:
-        files = {"train": f"{server.url}/train-0.{kind}"}
-        source = CorpusSource(files=files, retry_policy=QUICK)
-        server.faults = ["cut", 503, "other range", 429, "other range", "cut"]
-        assert _read(source, shuffle=False) == LINES
-
-
-@pytest.mark.parametrize("kind", ["jsonl.gz", "jsonl.zst", "json", "parquet"])
-@pytest.mark.parametrize("share", [0.01, 0.5, 0.9])
-def test_a_damaged_archive_is_refused_at_once(tmp_path, kind, share):
-    path = write(tmp_path, kind, LINES) / f"train-0.{kind}"
-    path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
-    with pytest.raises(ValueError, match=rf"train-0.{kind} is damaged or cut short"):
-        CorpusSource(str(tmp_path)).peek("train", 1000, limit_s=3600.0)
 
 
 def test_a_file_that_is_replaced_in_the_middle_of_an_epoch_ends_the_run(tmp_path, monkeypatch):
