@@ -105,7 +105,7 @@ def read_documents(
     path, splits = os.path.expanduser(corpus), (slices.full(split),)
     if os.path.isdir(path):  # even if its name ends in .jsonl
         source = CorpusSource(os.path.abspath(path), config, splits=splits, **options)
-    elif corpus.startswith(names.LIST) or "*" in corpus or names.recognize(corpus):
+    elif corpus.startswith(names.LIST) or "*" in corpus or names.is_file(corpus):
         source = CorpusSource(files={slices.full(split): path}, **options)
     else:
         source = CorpusSource(corpus, config, splits=splits, **options)

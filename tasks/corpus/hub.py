@@ -54,7 +54,9 @@ def find_splits(
         raise _explain(error, corpus, config) from error
     else:
         urls = {str(s): list(found) for s, found in (builder.config.data_files or {}).items()}
-        splits = {split: [names.recognize(url) for url in found] for split, found in urls.items()}
+        # Of archives `datasets` makes columns, which the copy in parquet has.
+        known = lambda url: None if (f := names.recognize(url)) and f.kind == "tar" else f
+        splits = {split: [known(url) for url in found] for split, found in urls.items()}
         if not any(None in found for found in splits.values()):
             _say_renamed(corpus)
             return splits  # type: ignore[return-value]  # without None

@@ -65,6 +65,11 @@ def name_of(url: str) -> str:
     return (url.split("?")[0] if "://" in url else url).rpartition("/")[2]
 
 
+def is_file(url: str) -> bool:
+    """Return whether a name is of a file of data, also in a format that is not read."""
+    return recognize(url) is not None or is_other(url)
+
+
 def is_other(name: str) -> bool:
     """Return whether a name is of data in a format that is not read, or of a part of data."""
     return name.lower().rpartition(".")[2] in _OTHER_SUFFIXES
