@@ -265,7 +265,8 @@ def _foreign(vocabulary: seqio.Vocabulary, found: Mapping[str, float]) -> list[s
         return []
     step = -(-vocabulary.vocab_size // _MOST_PIECES)
     pieces = [vocabulary.decode([i]) for i in range(0, vocabulary.vocab_size, step)]
-    known = collections.Counter(signs.script(c) for piece in pieces for c in piece[:1])
+    beginnings = (piece.strip(" #")[:1] for piece in pieces)  # not of "<extra_id_0>" or "[MASK]"
+    known = collections.Counter(map(signs.script, filter(None, beginnings)))
     least = 0.001 * len(pieces)
     return [name for name in found if known[name] < least]
 

@@ -12,11 +12,11 @@ MINI = vocabularies.resolve("data/ro_mini/validation.jsonl")
 TEXTS = [json.loads(line)["text"] for line in pathlib.Path(MINI).read_text().splitlines()]
 
 
-def train(folder, sentinels="<extra_id_{}>", count=100, first=False, **settings):
+def train(folder, sentinels="<extra_id_{}>", count=100, first=False, texts=TEXTS, **settings):
     """Writes a SentencePiece model of 300 pieces with sentinels behind (or before) the others."""
     prefix = str(folder / "small")
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(TEXTS),
+        sentence_iterator=iter(texts),
         model_prefix=prefix,
         **{"vocab_size": 300, "pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1, **settings},
         minloglevel=2,

@@ -11,10 +11,10 @@ from vocabulary import tokenizer_training
 WORDPIECE = vocabularies.resolve("data/ro_mini/wordpiece")
 
 
-def byte_bpe(folder, family="roberta", size=512):
+def byte_bpe(folder, family="roberta", size=512, texts=TEXTS):
     """Writes a byte-level BPE with the special tokens of a model family; returns the folder."""
     special = tokenizer_training.SPECIAL_TOKENS[family]
-    tokenizer = tokenizer_training.train_tokenizer(TEXTS, "byte_bpe", size, special_tokens=special)
+    tokenizer = tokenizer_training.train_tokenizer(texts, "byte_bpe", size, special_tokens=special)
     tokenizer_training.write_folder(tokenizer, str(folder), special)
     return str(folder)
 

@@ -2,11 +2,14 @@
 
 import gzip
 import json
+import random
+import unicodedata
 
 import pytest
 import seqio
 
 from common.tables import FAILS, OK, WARNING
+from fakes import small_vocabulary, tokenizer_files
 from tasks import corpora, pairs, vocabularies
 from tasks.corpus.documents import Column
 from tasks.corpus.source import CorpusSource
@@ -17,19 +20,21 @@ from tasks.rows import Rows
 NAME = "table_test"
 GOOD = [text.replace("\n", " ") for text in RO_MINI.peek("train", 60)]
 LENGTHS = {"inputs": 64, "targets": 17}
+ENCODER_LENGTHS = {"inputs": 64, "targets": 64}
 
 
 @pytest.fixture
 def rows(tmp_path):
     """Return a function from a source to the lines of its table, by name."""
 
-    def look(source, objective="span_corruption", **settings):
+    def look(source, objective="span_corruption", model=vocabularies.ro_mini_model):
         if isinstance(source, Rows):
             pairs.add(NAME, source, vocabularies.ro_mini_model)
         else:
-            corpora.add(NAME, source, settings.pop("model", vocabularies.ro_mini_model), objective)
+            corpora.add(NAME, source, model, objective)
         try:
-            found = seqio.TaskRegistry.get(NAME).look("train", LENGTHS, pack=True)
+            lengths = LENGTHS if objective == "span_corruption" else ENCODER_LENGTHS
+            found = seqio.TaskRegistry.get(NAME).look("train", lengths, pack=True)
         finally:
             seqio.TaskRegistry.remove(NAME)
         assert [row.check for row in found] == [*table.NAMES]
@@ -72,6 +77,43 @@ def test_what_is_wrong_is_a_warning_with_an_example(texts, wrong, said, rows, tm
     assert wrong <= warned.keys() <= wrong | {"repetition"}
     assert any(said in row.figure for row in warned.values())
     assert all(row.to_set for row in warned.values())
+
+
+def language(first, between):
+    """Return documents of 200 words of the letters that follow `first`, as a language has them."""
+    chance = random.Random(first)
+    letters = [c for i in range(60) if unicodedata.category(c := chr(ord(first) + i)) in "LoLl"]
+    words = ["".join(chance.choices(letters, k=chance.randint(2, 7))) for _ in range(200)]
+    often = [1 / (n + 1) for n in range(200)]
+    sentence = lambda: between.join(chance.choices(words, often, k=chance.randint(4, 40))) + "."
+    return [" ".join(sentence() for _ in range(chance.randint(1, 6))) for _ in range(200)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "first", "between"),
+    [
+        *[
+            ("unigram", "а", " "),
+            ("unigram", "ا", " "),
+            ("unigram", "ก", ""),
+            ("unigram", "一", ""),
+        ],
+        *[("byte_bpe", "अ", " "), ("byte_bpe", "ა", " ")],
+    ],
+)
+def test_a_vocabulary_made_of_a_corpus_raises_no_alarm(kind, first, between, rows, tmp_path):
+    texts, objective = language(first, between), "span_corruption"
+    if kind == "unigram":
+        settings = {"vocab_size": 1000, "hard_vocab_limit": False}
+        model = small_vocabulary.train(tmp_path, texts=texts, **settings)
+    else:
+        model, objective = tokenizer_files.byte_bpe(tmp_path, texts=texts, size=900), "masked_lm"
+    found = rows(write(tmp_path, texts), objective, model=model)
+    assert {name: row.figure for name, row in found.items() if row.verdict != OK} == {}
+    if kind == "unigram":  # whose pieces, unlike bytes, are of one script
+        other = rows(write(tmp_path, GOOD), objective, model=model)
+        assert other["scripts"].verdict == WARNING
+        assert "Latin" in other["scripts"].figure
 
 
 def test_copies_that_a_column_asks_for_are_no_duplicates(rows, tmp_path):
