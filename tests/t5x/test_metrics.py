@@ -62,7 +62,7 @@ def test_an_evaluation_has_neither_times_nor_rates():
     assert found["accuracy"] == 0.0  # no target token, and no division by none
 
 
-QUICK = {"100.0|unpacked|1", "None|without_weights|1", "NUM_REAL_TARGET_TOKENS|weighted|4"}
+QUICK = {"100.0|unpacked|1", "NUM_REAL_TARGET_TOKENS|weighted|4"}
 CASES = [
     pytest.param(
         factor, how, parts, marks=() if f"{factor}|{how}|{parts}" in QUICK else pytest.mark.slow
