@@ -148,7 +148,7 @@ ADAPTERS = {
 def root(monkeypatch):
     """Upstream's package; what its tests import is found while they run."""
     if not (folder := os.environ.get("UPSTREAM_DIR")):
-        pytest.skip("UPSTREAM_DIR does not name what launch/upstream.sh makes")
+        pytest.skip("UPSTREAM_DIR names no folder that launch/upstream.sh made")
     folder = pathlib.Path(folder)
     # Last, so that only what is not installed here comes from there.
     packages = [*folder.glob("venv/lib/*/site-packages")]
