@@ -122,7 +122,7 @@ class SplitPlan(NamedTuple):
 def plan_of(job: CacheJob, split: str) -> SplitPlan:
     """Return the parts of a split by its corpus's size; raise UserError for unfit `job.shards`."""
     source = task_of(job).source
-    parts, size = _count_parts(source, split, job.part_bytes)
+    parts, size = count_parts(source, split, job.part_bytes)
     groups = -(-parts // GROUP_PARTS)
     wanted = max(MIN_SHARDS, size // SHARD_BYTES)
     dealt = -(-(job.shards or 1 << (wanted - 1).bit_length()) // groups)
@@ -134,7 +134,7 @@ def plan_of(job: CacheJob, split: str) -> SplitPlan:
     return SplitPlan(parts, groups, dealt)
 
 
-def _count_parts(source: seqio.DataSource, split: str, part_bytes: int) -> tuple[int, int]:
+def count_parts(source: seqio.DataSource, split: str, part_bytes: int) -> tuple[int, int]:
     """Return how many parts to cut a split into, and its bytes (0 if unknown)."""
     if not source.supports_arbitrary_sharding:
         return len(source.list_shards(split)), 0

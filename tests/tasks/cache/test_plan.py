@@ -22,7 +22,7 @@ class Sized(CorpusSource):
 def test_how_a_split_is_cut_follows_from_its_size(monkeypatch):
     monkeypatch.setattr(plan.files, "size", lambda file: file.length)
     monkeypatch.setattr(formats, "contents_of", lambda file: Contents(file.kind, "utf-8"))
-    parts = lambda sizes, part=0, kind="jsonl": plan._count_parts(Sized(sizes, kind), "train", part)
+    parts = lambda sizes, part=0, kind="jsonl": plan.count_parts(Sized(sizes, kind), "train", part)
     assert parts([200_000]) == (1, 200_000)
     assert parts([10 << 20]) == (10, 10 << 20)
     assert parts([1 << 30])[0] == 64
