@@ -68,10 +68,6 @@ def test_what_is_no_bug_is_printed_as_one_sentence(error, status, said, through_
     assert ended(function, capsys) == (status, f"Error: {said}")
 
 
-def test_ctrl_c_is_one_sentence_and_the_status_of_a_shell(capsys):
-    assert ended(raises(KeyboardInterrupt()), capsys) == (130, "Stopped by Ctrl-C.")
-
-
 @pytest.mark.parametrize("size", [10, 10**6])  # written at the end, and before
 @pytest.mark.parametrize("how", ["return", "sys.exit(0)", "print(undefined)"])
 def test_a_reader_that_leaves_ends_a_command_quietly(size, how):
@@ -115,14 +111,6 @@ def test_a_bug_names_the_log_with_its_traceback(function, capsys, monkeypatch, t
     path = re.search(r"The traceback is in (\S+)\.$", line)[1]
     assert pathlib.Path(path).parent == tmp_path
     assert pathlib.Path(path).read_text().startswith("Traceback (most recent call last)")
-
-
-def test_a_command_with_a_log_of_its_own_keeps_the_traceback_there(capsys, monkeypatch):
-    kept = []
-    monkeypatch.setattr(errors, "write_log", lambda text: kept.append(text) or "runs/x/log_0.txt")
-    _, line = ended(raises(TypeError("of code")), capsys)
-    assert line == "Error: TypeError: of code. The traceback is in runs/x/log_0.txt."
-    assert "TypeError: of code" in kept[0]
 
 
 @pytest.mark.parametrize("package", ["apache_beam", "libtpu", "s3fs"])

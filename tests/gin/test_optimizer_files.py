@@ -46,23 +46,6 @@ def test_one_flag_sets_the_optimizer_and_a_rate_that_ends_with_the_run(optimizer
     assert shapes(jax.eval_shape(update, params, states, params)) == shapes((params, states))
 
 
-@pytest.mark.parametrize("optimizer", PEAKS)
-def test_a_run_from_a_checkpoint_is_to_count_from_there(optimizer, caplog):
-    run, rate = loaded("ro_mt5x_base", optimizer)
-    schedules.check_start(rate, 1_000_000, run.total_steps)
-    assert (
-        "with utils.create_learning_rate_scheduler.step_offset = 1000000 and total_steps = 1000"
-        in (caplog.text)
-    )
-    caplog.clear()
-    flags = ("step_offset = 1000000", "total_steps = 1000000")
-    flags = tuple(f"utils.create_learning_rate_scheduler.{flag}" for flag in flags)
-    run, rate = loaded("ro_mt5x_base", optimizer, *flags)
-    schedules.check_start(rate, 1_000_000, run.total_steps)
-    assert not caplog.records
-    assert float(rate(1_550_000)) == pytest.approx(PEAKS[optimizer] / 2, rel=1e-4)
-
-
 @pytest.mark.parametrize(
     ("recipe", "start", "steps", "fewer"),
     [

@@ -4,7 +4,6 @@ import importlib
 import inspect
 import json
 import re
-import shlex
 import sys
 import types
 
@@ -14,10 +13,9 @@ from golden import recipe_facts
 
 import gin
 from fakes import valid_run
-from fakes.pages import commands, section
 from fakes.paths import GOLDEN, ROOT
 from gin import config_parser
-from t5x import gin_utils, optimizers, schedules
+from t5x import gin_utils, schedules
 
 # Upstream has no encoders, nor our optimizers: those are in test_encoder_files.py and
 # test_optimizer_files.py.
@@ -205,24 +203,6 @@ def measured_on_validation(run, task):
 def rate_of(run):
     """Return the learning rate schedule of a run's trainer."""
     return run["trainer_cls"](run["model"], None, None, None, None).learning_rate_fn
-
-
-def test_warm_up_and_decay_are_as_documented(mains, caplog):
-    (command,) = commands(section("docs/fine_tuning.md", "Warm-up and decay"))
-    model_dir, _, _, recipe, *words = shlex.split(command)
-    flags = [word.removeprefix("--gin.").replace("=", " = ", 1) for word in words]
-    model_dir = model_dir.removeprefix("MODEL_DIR=")
-    gin_utils.parse_gin_flags([], [f"gin/{recipe}.gin"], [*flags, f"MODEL_DIR = '{model_dir}'"])
-    run = gin.get_configurable(mains.train)()
-    assert isinstance(run["model"].optimizer_def, optimizers.DecoupledOptimizer)
-    start = int(run["checkpoint_cfg"].restore.path.rpartition("_")[2])
-    rate, end = rate_of(run), run["total_steps"]
-    assert (start, end) == (999_900, 1_001_900)
-    expected = {0: 0, 100: 1.5e-4, 200: 3e-4, 1100: 1.5e-4, 1999: 3e-4 / 1800}
-    for step, value in expected.items():
-        assert float(rate(start + step)) == pytest.approx(value, rel=1e-4, abs=2e-8), step
-    schedules.check_start(rate, start, end)
-    assert not caplog.records
 
 
 def test_a_schedule_of_the_table_lasts_as_long_as_the_run(mains, caplog):

@@ -54,14 +54,6 @@ def test_all_steps_run_and_a_second_run_repeats_nothing(tmp_path):
     assert before == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("checkpoint_*/**/*")}
 
 
-@pytest.mark.slow
-def test_a_training_that_fails_ends_the_quickstart(tmp_path):
-    process = quickstart(tmp_path / "run", "--gin.TRAIN_STEP=20")
-    assert process.returncode == 2
-    assert "TRAIN_STEP" in process.stderr
-    assert "3. Convert" not in process.stdout
-
-
 def test_the_command_for_the_curves_can_be_pasted(tmp_path):
     python = executable(tmp_path / "python", "#!/usr/bin/env bash\n")
     folder = tmp_path / "my run's $folder"

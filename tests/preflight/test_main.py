@@ -19,15 +19,6 @@ def isolated_gin():
         yield
 
 
-def test_an_unknown_slice_is_refused_and_the_nearest_named(capsys):
-    with pytest.raises(SystemExit, match="2"):
-        main(["--slice", "v4-9"])
-    printed = capsys.readouterr().err
-    assert "'v4-9' is not a known TPU slice; set --slice to one like v4-8" in printed
-    with pytest.raises(SystemExit):
-        main(["--gin_file", TINY])
-
-
 def flags(folder):
     return [
         *("--gin_file", TINY, "--slice", "v4-8", "--offline", "--json", f"{folder}/out.json"),

@@ -53,9 +53,3 @@ def test_upstreams_own_runs_have_a_loss(tmp_path):
     charts = charts_of([read(fake_runs.run(tmp_path / "up", {"train": train}))])
     assert chart(charts, "Loss").lines[0].series.values.tolist() == [9.0]
     assert chart(charts, "Learning").lines[0].series.values.tolist() == [0.5]
-
-
-def test_many_lines_share_the_points_of_a_page(tmp_path):
-    tags = {f"t{i}": [(s, float(s % 7)) for s in range(3000)] for i in range(3)}
-    for chart_ in charts_of([read(fake_runs.run(tmp_path / "r", {"train": tags}))]):
-        assert 1000 < len(chart_.lines[0].series) <= 2500

@@ -174,11 +174,6 @@ def test_other_ids_than_those_of_the_training_fail(monkeypatch):
     assert (row.verdict, "'Ana are mere'" in row.figure) == (FAILS, True)
 
 
-def test_a_wrong_number_of_sentinels_is_found():
-    row = check.same_ids(MINI, ["Ana"], extra_ids=100)
-    assert (row.verdict, "<extra_id_99>" in row.figure) == (FAILS, True)
-
-
 # --- the command
 
 

@@ -1,17 +1,15 @@
 """Fewer pieces: texts are tokenized as before, and the kept pieces keep their embeddings."""
 
-import numpy as np
 import pytest
 import sentencepiece
 
 from common import tables
 from fakes.paths import ROOT
-from vocabulary import checkpoint, trim
+from vocabulary import trim
 from vocabulary.check import check_vocabulary
 from vocabulary.sentencepiece_model import write_model
 
 DATA = ROOT / "data" / "ro_mini"
-MINI = str(DATA / "ro_mini.model")
 
 
 @pytest.fixture(scope="module")
@@ -63,12 +61,3 @@ def test_all_lines_are_counted_and_few_are_kept(model, lines):
     assert usage == trim.count_and_sample(model, lines, 0)[0]
     assert len(sample) == 10
     assert set(sample) <= set(lines)
-
-
-def test_single_rows_are_copied_bit_by_bit_in_every_dtype():
-    table = np.random.default_rng(0).standard_normal((6, 3))
-    for dtype in (np.float16, np.float32, np.float64):
-        new = checkpoint.average_rows(table.astype(dtype), [(4,), (1,), (2, 3)])
-        assert new.dtype == dtype
-        assert np.array_equal(new[:2], table.astype(dtype)[[4, 1]])
-        np.testing.assert_allclose(new[2], table.astype(dtype)[2:4].mean(axis=0), rtol=2e-3)

@@ -29,12 +29,6 @@ def test_a_name_counts_cores_or_chips(name, chips, shape):
     assert (found.chips, found.shape) == (chips, shape)
 
 
-@pytest.mark.parametrize("name", ["v4-24", "v9-8", "v4", "a100-8", ""])
-def test_an_unknown_name_is_refused_with_known_ones(name):
-    with pytest.raises(ValueError, match=r"is not a known TPU slice; set --slice to one like v"):
-        slices.find(name)
-
-
 def test_every_name_is_found_and_every_shape_holds_its_chips():
     for name in slices.names():
         found = slices.find(name)
