@@ -103,10 +103,9 @@ class TerminateOnNanAction:
 def _measured(metric: Sequence[str], metrics_by_task: Metrics) -> float | None:
     """Return the value of a task's metric, a number or a `clu.values.Scalar`; None for none."""
     task, name = metric
-    value = metrics_by_task.get(task, {}).get(name)
-    if value is None:
-        return None
-    return float(getattr(value, "value", value))
+    value: Any = metrics_by_task.get(task, {}).get(name)
+    scalar: Any = getattr(value, "value", value)
+    return None if value is None else float(scalar)
 
 
 def _not_measured(metric: Sequence[str], metrics_by_task: Metrics) -> str:
