@@ -47,6 +47,7 @@ def check_training(
 ) -> None:
     """Check the settings of a training run; `cfgs` are its datasets by gin scope."""
     check_model(model)
+    check_optimizer(model)
     triggers.check_periods(plan)
     for scope, cfg in cfgs.items():
         if cfg is None:
@@ -75,12 +76,16 @@ def check_training(
 
 
 def check_model(model: Any) -> None:
-    """Raise UserError for a model or an optimizer that is none."""
+    """Raise UserError for a model that is none."""
     if not hasattr(model, "get_initial_variables"):
         raise UserError(
             f"MODEL is a {type(model).__name__}, which is no model; set MODEL to one, such as "
             "@models.EncoderDecoderModel()."
         )
+
+
+def check_optimizer(model: Any) -> None:
+    """Raise UserError for an optimizer that is none."""
     optimizer = getattr(model, "optimizer_def", None)
     if not (hasattr(optimizer, "init") and hasattr(optimizer, "update")):
         raise UserError(

@@ -6,7 +6,9 @@ check(["TRAIN_STPES = 500"])
 """
 
 import contextlib
+import functools
 import inspect
+import operator
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -81,7 +83,7 @@ def _check_main(found: Configuration) -> None:
             if lacking := sorted(needed - {binding.parameter for binding in bound}):
                 lacks = f"{name} gets no {', '.join(lacking)}"
                 raise UserError(f"{lacks}: include {file}, or set them.")
-            for binding in found.reached(lambda each, function=function: each is function):
+            for binding in found.reached(functools.partial(operator.is_, function)):
                 _check_calls(found, binding)
 
 

@@ -85,7 +85,7 @@ def _layout(head: bytes, kind: str) -> str:
         return "json" if text.startswith(b"[") else "jsonl"
     try:
         json.loads(first)
-    except ValueError:
+    except (ValueError, RecursionError):
         in_lines = any(isinstance(each, dict) for each in of_json_lines([first]))
         is_open = first.rstrip().endswith((b"{", b"[", b",")) or text.startswith(b"[")
         return "json" if is_open and not in_lines else "jsonl"

@@ -95,7 +95,16 @@ def commands(run, out):
         "report": [sys.executable, "-m", "report", str(run), "--out", f"{out}.html"],
         "evaluation": [
             *(sys.executable, "-m", "evaluation", str(run), "--language", "ro"),
-            *("--text", str(ROOT / "README.md"), "--without", "pairs", "--out", f"{out}.json"),
+            *(
+                "--text",
+                str(ROOT / "data/ro_mini/validation.jsonl"),
+                "--without",
+                "pairs",
+                "--passages",
+                "9",
+                "--out",
+                f"{out}.json",
+            ),
         ],
         "diacritics": ["bash", "launch/restore_diacritics.sh", str(run)],
     }
@@ -188,4 +197,7 @@ def test_no_command_runs_what_a_folder_holds(name, hostile, tmp_path):
     if name == "diacritics":
         assert done.stdout.translate(str.maketrans("ăâîșțĂÂÎȘȚ", "aaistAAIST")) == "Fata vine\n"
     assert not (folder / "pwned").exists()
-    assert content(folder / "run") == before
+    after = content(folder / "run")
+    if name == "evaluation":  # which adds its figures to the run's
+        after = {path: found for path, found in after.items() if "/inference_eval/" not in path}
+    assert after == before
