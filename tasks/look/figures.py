@@ -211,9 +211,8 @@ def _sample(
     n = documents or DOCUMENTS[is_local]
     if hasattr(source, "peek"):
         source.peek(split)  # raises the mistakes in one sentence
-    if is_local if spread is None else spread:
-        return list(itertools.islice(_some(sampling.documents(source, split, seed)), n))
-    return sampling.first_documents(source, split, n)
+    found = sampling.documents(source, split, seed, is_local if spread is None else spread)
+    return list(itertools.islice(_some(found), n))
 
 
 def _some(rows: Iterable[dict[str, str]]) -> Iterator[dict[str, str]]:

@@ -15,7 +15,7 @@ from tasks import pairs
 from tasks.corpus.source import CorpusSource
 from tasks.languages import public
 from tasks.languages import table as languages
-from tasks.look import table
+from tasks.look import figures, table
 from tasks.rows import Rows
 
 MODEL = "data/ro_mini/ro_mini.model"
@@ -240,8 +240,9 @@ def test_the_sizes_of_fineweb_2_are_known_offline(task):
 def test_the_tokens_of_fineweb_2_are_measured_where_it_can_be_read(task, monkeypatch):
     source = public.fineweb2("czech")
     text = ["Ana are mere."] * 9
-    monkeypatch.setattr(type(source), "peek", lambda *_: text)
-    for name in ("list_files", "passed_over"):
+    documents = lambda *_: iter([{"text": each} for each in text])
+    monkeypatch.setattr(figures.sampling, "documents", documents)
+    for name in ("list_files", "passed_over", "peek"):
         monkeypatch.setattr(type(source), name, lambda *_: [])
     monkeypatch.setattr(type(source), "mixing", lambda *_: "")
     row = row_of(checks.epochs, **task(source))

@@ -90,7 +90,8 @@ def test_weights_and_labels_of_an_encoder_are_not_shown(lengths):
 def test_a_look_at_the_beginning_reads_the_first_documents(tasks):
     for task in tasks:
         found = figures.look(task, "train", 3, spread=False)
-        assert 3 <= found.sampled <= 12
+        assert found.sampled == 3
+        assert found.counts["read"] >= 3  # also where little is read
         assert found.documents[0] == next(sampling.documents(task.source, "train", shuffle=False))
         assert found.examples
 
