@@ -30,6 +30,7 @@ DOCUMENTS = {True: 1000, False: 200}  # of a sample, by whether it is read from 
 _MOST_CHARACTERS = 4_000_000  # of a sample
 _SHARDS = 8  # of a run, as `t5x.input_pipeline.stream` has them
 _OPENED = 64  # files on this machine whose encoding is shown
+MOST_FOREIGN = 0.05  # of the letters
 _MOST_PIECES = 20_000  # whose letters say what a vocabulary writes
 Spans = list[tuple[bool, str]]
 
@@ -61,7 +62,7 @@ class Look:
     `files`: of the split by format, "jsonl gz", none if they are unknown; `file_bytes`: their size,
     if it is listed; `passed_over`: (address, reason) of others. `counts`: as a run's metrics name
     them, see `tasks.corpus.counts`. `scripts`: shares of the letters, and of these `foreign` the
-    scripts that the vocabulary does not write. `characters` and `repetition`: what
+    scripts that the vocabulary does not write, with an example. `characters` and `repetition`: what
     `tasks.look.signs` says. `unknown_characters`: with their counts, most frequent first, and the
     first as it is met. `targets`: None where a text is its own target. `documents`: texts by
     feature. `examples`: features as (whether it is a sentinel, text). `corpus_tokens`: of the
@@ -83,6 +84,7 @@ class Look:
     by_bytes: bool
     scripts: Mapping[str, float]
     foreign: Sequence[str]
+    foreign_example: str
     characters: CheckResult
     repetition: CheckResult
     unknown_characters: Sequence[tuple[str, int]]
@@ -165,6 +167,7 @@ def look(
     read |= text_counts(everything, itertools.chain.from_iterable(ids.values()), vocabulary.unk_id)
     unknown = unknown_characters(vocabulary, everything)
     found_scripts = signs.scripts(everything)
+    foreign = _foreign(vocabulary, found_scripts)
     as_written = ["\n".join(row.values()) for row in rows]
     if read[EXTRA_COPIES]:  # which are meant
         as_written = [*dict.fromkeys(as_written)]
@@ -185,7 +188,8 @@ def look(
         letters=sum(map(len, everything)),
         by_bytes=isinstance(vocabulary, seqio.ByteVocabulary),
         scripts=found_scripts,
-        foreign=_foreign(vocabulary, found_scripts),
+        foreign=foreign,
+        foreign_example=_in_script(foreign, everything),
         characters=signs.odd_characters(as_written),
         repetition=signs.repetition(as_written),
         unknown_characters=unknown,
@@ -259,7 +263,7 @@ def _size(source: Any, split: str) -> int | None:
 
 
 def _foreign(vocabulary: seqio.Vocabulary, found: Mapping[str, float]) -> list[str]:
-    """Return the scripts of a corpus that its vocabulary has no pieces of, besides letters."""
+    """Return the scripts of many letters of which the vocabulary has hardly a piece."""
     if isinstance(vocabulary, seqio.ByteVocabulary):
         return []
     step = -(-vocabulary.vocab_size // _MOST_PIECES)
@@ -267,7 +271,15 @@ def _foreign(vocabulary: seqio.Vocabulary, found: Mapping[str, float]) -> list[s
     beginnings = (piece.strip(" #")[:1] for piece in pieces)  # not of "<extra_id_0>" or "[MASK]"
     known = collections.Counter(map(signs.script, filter(None, beginnings)))
     least = 0.001 * len(pieces)
-    return [name for name in found if known[name] < least]
+    return [name for name, n in found.items() if n >= MOST_FOREIGN and known[name] < least]
+
+
+def _in_script(names: Sequence[str], texts: Sequence[str]) -> str:
+    """Return a text around the first letter of these scripts, "" without one."""
+    if not names:
+        return ""
+    letters = ((text, c) for text in texts for c in text if signs.script(c) in names)
+    return next((signs.around(text, [c]) for text, c in letters), "")
 
 
 def unknown_characters(vocabulary: seqio.Vocabulary, texts: Sequence[str]) -> list[tuple[str, int]]:

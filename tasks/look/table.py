@@ -21,7 +21,6 @@ NAMES = (
 )
 MOST_UNUSABLE = 0.01  # of the records: those that should be text and are none
 MOST_EMPTY = 0.2  # of the records of formats in which an empty one is no empty line
-MOST_FOREIGN = 0.05  # of the letters
 MOST_UNKNOWN = 0.01  # of the pieces
 # Above both, a vocabulary was made for other texts: a good one of 32,000 pieces or more takes 1.2
 # to 1.8 tokens a word in European languages, and 4 characters a token.
@@ -89,10 +88,10 @@ def _records(found: Look) -> CheckResult:
 def _scripts(found: Look) -> CheckResult:
     shares = [f"{name} {share:.1%}" for name, share in found.scripts.items() if share >= 0.0005]
     figure = ", ".join(shares) or "no letters"
-    foreign = [name for name in found.foreign if found.scripts[name] >= MOST_FOREIGN]
-    if foreign:
-        figure += f"; the vocabulary has hardly a piece of {' and '.join(foreign)}"
-    return judged("scripts", not foreign, figure, _VOCABULARY, WARNING)
+    if found.foreign:
+        figure += f"; the vocabulary has hardly a piece of {' and '.join(found.foreign)}"
+        figure += f": {found.foreign_example}"
+    return judged("scripts", not found.foreign, figure, _VOCABULARY, WARNING)
 
 
 def _pieces(found: Look) -> CheckResult:
