@@ -1,15 +1,35 @@
 #!/usr/bin/env bash
-# Sets up .venv-optional: the packages of .venv, and beside them those that only some users install, for
-# slow tests of corpora under s3:// and of the notebook:
-#   bash tests/optional_env.sh [FOLDER]
-# It takes a minute the first time and nothing after that.
+# Sets up an environment of packages that only some users install, for slow tests:
+#   bash tests/optional_env.sh [NAME]
+# | NAME | folder | packages, beside those of .venv, for tests of |
+# |---|---|---|
+# | optional | .venv-optional | corpora under s3:// and the notebook |
+# | users | .venv-users | sentence-transformers and Transformers.js |
+# | exporters | .venv-exporters | optimum, CTranslate2 and Flair, which need transformers 4 |
+# It takes a minute or two the first time and nothing after that.
 set -euo pipefail
 
 unset CDPATH  # cd prints the folder that it finds there
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
-folder="${1:-$root/.venv-optional}"
-packages=('s3fs==2026.9.0' 'moto[server]==5.2.5' 'nbclient==0.11.0' 'ipykernel==7.4.0')
-if [[ -f "$folder/ready" && "$(< "$folder/ready")" == "${packages[*]}" ]]; then
+name="${1:-optional}"
+folder="$root/.venv-$name"
+node=''
+case "$name" in
+  optional) packages=('s3fs==2026.9.0' 'moto[server]==5.2.5' 'nbclient==0.11.0' 'ipykernel==7.4.0') ;;
+  users)
+    packages=('sentence-transformers==5.7.0')
+    node='@huggingface/transformers@4.3.2'
+    ;;
+  exporters)
+    packages=('optimum-onnx[onnxruntime]==0.1.0' 'ctranslate2==4.8.5' 'flair==0.15.1'
+      'transformers<5' 'datasets<5')
+    ;;
+  *)
+    echo "optional_env.sh: there is no environment $name, but optional, users and exporters." >&2
+    exit 2
+    ;;
+esac
+if [[ -f "$folder/ready" && "$(< "$folder/ready")" == "${packages[*]} $node" ]]; then
   exit 0
 fi
 python="${PYTHON:-$root/.venv/bin/python}"
@@ -20,4 +40,8 @@ if ! "$folder/bin/python" -m pip install --quiet --retries 1 "${packages[@]}"; t
   echo "optional_env.sh: pip could not install ${packages[*]}. Slow tests need them." >&2
   exit 1
 fi
-echo "${packages[*]}" > "$folder/ready"
+if [[ "$node" ]] && ! npm install --silent --ignore-scripts --prefix "$folder/node" "$node"; then
+  echo "optional_env.sh: npm could not install $node. Slow tests need it, and Node." >&2
+  exit 1
+fi
+echo "${packages[*]} $node" > "$folder/ready"
