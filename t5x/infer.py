@@ -275,8 +275,8 @@ class TaskFiles:
             file = ResumableFile(folder, path, self.notes)
             lines, finished = file.lines, file.finished
             self._files += [file] * self.merge
-        told = multihost_utils.broadcast_one_to_all(np.int64([lines, finished]))
-        done, finished = (int(each) for each in told)
+        told = multihost_utils.broadcast_one_to_all(np.array([lines, finished]))
+        done, finished = int(told[0]), bool(told[1])
         examples, seen = dataset.as_numpy_iterator(), hashlib.sha256()
         for example in itertools.islice(examples, done):
             seen.update(content_of(example))

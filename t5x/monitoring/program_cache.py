@@ -34,9 +34,12 @@ def keep_programs(environment: Mapping[str, str]) -> None:
     if folder and "://" not in folder:
         programs = pathlib.Path(folder)
         _delete_damaged(programs)
-        jax.monitoring.register_event_duration_secs_listener(
-            lambda event, duration_secs, **_: event == COMPILED and _note_new(programs)
-        )
+
+        def note(event: str, duration_secs: float, **_) -> None:
+            if event == COMPILED:
+                _note_new(programs)
+
+        jax.monitoring.register_event_duration_secs_listener(note)
 
 
 def _checksum(path: pathlib.Path) -> str:
