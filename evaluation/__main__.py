@@ -80,7 +80,7 @@ def _evaluate(flags: argparse.Namespace) -> None:
 def _language(name: str) -> table.Language:
     """Return a language of FineWeb-2, or English, which it lacks."""
     if name.strip().casefold() in table.ENGLISH:
-        return table.Language("eng_Latn", "English", "en", 0, 0, 0, 0, test_documents=0)
+        return table.Language("eng_Latn", "English", "en", "English", 0, 0, 0, 0, 0)
     return table.find(name)
 
 
