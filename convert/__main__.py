@@ -24,11 +24,10 @@ from etils import epath
 from common import arguments
 from common.errors import ROOT, guarded
 from common.gin_reader import Bindings
-from convert import bucket, from_hf, hub, to_hf
+from convert import bucket, from_hf, hub, publishable, to_hf
 from convert.card import CardMetadata
 from convert.hub import language_code, license_id
 from convert.run import loss_curve, model_dir
-from convert.run.vocabulary import tokenizer_of, vocabulary_of
 from convert.sizes import T5Sizes
 from convert.text_model import MASK
 from convert.tokenizer import TrainedVocabulary, Vocabulary
@@ -83,18 +82,8 @@ def _add_published(parser: argparse.ArgumentParser) -> None:
 
 
 def _options(run: model_dir.TrainedRun, args: argparse.Namespace) -> to_hf.ConversionOptions:
-    sizes, bindings = model_dir.network(run, args.config)
-    sizes = dataclasses.replace(sizes, model_type=args.model_type)
-    vocabulary: Vocabulary | None = None
-    if args.vocabulary == "none":
-        pass
-    elif isinstance(sizes, T5Sizes):
-        vocabulary = vocabulary_of(run, bindings, args.vocabulary, [Path.cwd(), ROOT])
-    else:
-        vocabulary = tokenizer_of(run, args.vocabulary)
-        # XLM-R's network is a RoBERTa; its tokenizer is its own.
-        if sizes.family == "roberta" and vocabulary.tokenizer_class.startswith("XLMRoberta"):
-            sizes = dataclasses.replace(sizes, model_type="xlm-roberta")
+    given = (args.config, args.vocabulary, args.model_type)
+    sizes, bindings, vocabulary = publishable.describe(run, *given)
     return to_hf.ConversionOptions(
         sizes=sizes,
         out=Path(args.out or f"{run.folder if run.local else run.name}_hf"),

@@ -18,13 +18,12 @@ from typing import Any
 import numpy as np
 
 from common.errors import UserError
-from convert import atomic_output, card, t5x_params, weight_map
+from convert import atomic_output, card, publishable, t5x_params, weight_map
 from convert.formats import flax_msgpack_writer, safetensors_writer
 from convert.formats.safetensors_writer import DTYPES
 from convert.proof.verify import verify
-from convert.run import model_dir
 from convert.run.model_dir import TrainedRun
-from convert.sizes import T5_IDS, Sizes, T5Sizes
+from convert.sizes import Sizes, T5Sizes
 from convert.tokenizer import Vocabulary
 from t5x.checkpointing import layout
 from t5x.checkpointing.lazy_array import Index, LazyArray
@@ -129,21 +128,14 @@ def convert_one(run: TrainedRun, steps: list[int], options: ConversionOptions) -
     paths = [run.checkpoints[step] for step in steps]
     tree = t5x_params.open_tree(paths)
     sizes = t5x_params.check_network(tree, options.sizes)
-    ids = vocabulary.config_ids(sizes) if vocabulary else {}
-    config = sizes.config() | ids | {"torch_dtype": options.dtype}
     options = dataclasses.replace(options, formats=_formats(sizes, options.formats))
     parameters = sum(math.prod(array.shape) for array in tree.values())
     needed = parameters * DTYPES[options.dtype].itemsize * len(options.formats)
     atomic_output.check_replaceable(folder)
     atomic_output.check_disk_space(options.out, needed + 2**24)
     with atomic_output.staged(folder) as temporary:
+        publishable.export(temporary, run, sizes, vocabulary, options.dtype)
         write_weights(temporary, tree, sizes, options)
-        atomic_output.write_json(temporary / "config.json", config)
-        if isinstance(sizes, T5Sizes):
-            generation = run.generation() | T5_IDS | {"use_cache": config["use_cache"]}
-            atomic_output.write_json(temporary / model_dir.GENERATION, generation)
-        if vocabulary:
-            vocabulary.write(temporary)
         proof, examples = None, []
         if options.verify:
             proof = verify(temporary, paths, sizes, options.dtype, vocabulary, options.texts)

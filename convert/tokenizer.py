@@ -1,7 +1,7 @@
 """The vocabulary of a T5's run and the tokenizer of an encoder's, as Hugging Face tokenizers.
 
-TrainedVocabulary("ro.model", extra_ids=0).write(Path("ro_hf"))
-TokenizerFolder("runs/ro_bert_tiny/tokenizer").write(Path("bert_hf"))
+TrainedVocabulary("ro.model", extra_ids=0).publish(Path("ro_hf"))
+TokenizerFolder("runs/ro_bert_tiny/tokenizer").publish(Path("bert_hf"), sizes)
 """
 
 import functools
@@ -13,9 +13,11 @@ from typing import Any, NamedTuple, TypeAlias
 
 from etils import epath
 
+from common import special_tokens
 from common.errors import UserError
+from convert.formats.sentencepiece_normalizer import SENTINEL, user_symbols
 from convert.formats.tokenizer_files import NUM_BYTE_IDS, write_byte_tokenizer, write_tokenizer
-from convert.sizes import T5_IDS, BertSizes, Sizes
+from convert.sizes import T5_IDS, BertSizes, EncoderSizes, Sizes
 
 BYTES = "bytes"
 # An embedding is rounded up to a multiple of this at most; more rows mean another vocabulary.
@@ -25,6 +27,7 @@ FILES = (
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
     *("vocab.txt", "vocab.json", "merges.txt", "sentencepiece.bpe.model"),
 )
+_TOKENIZER, _CONFIG, *_ = FILES
 _ROLES = ("pad", "cls", "sep", "bos", "eos")
 
 
@@ -33,8 +36,6 @@ class TrainedVocabulary(NamedTuple):
 
     path: str
     extra_ids: int
-    eos_id: int = 1
-    unk_id: int = 2
 
     @property
     def is_bytes(self) -> bool:
@@ -53,14 +54,37 @@ class TrainedVocabulary(NamedTuple):
         model = b"" if self.is_bytes else _content(self.path)
         return hashlib.sha256(model + repr(self[1:]).encode()).hexdigest()
 
+    @property
+    def eos_id(self) -> int:
+        """The id of the end of a text."""
+        return 1 if self.is_bytes else load_sentencepiece(self.path, self.extra_ids).eos_id()
+
+    @property
+    def unk_id(self) -> int:
+        """The id of unknown text."""
+        return 2 if self.is_bytes else load_sentencepiece(self.path, self.extra_ids).unk_id()
+
+    def unusual(self) -> str:
+        """Return the settings of a SentencePiece model that T5's own have otherwise, as text."""
+        if self.is_bytes:
+            return ""
+        model = _model_of(self.path)
+        normalizer, symbols = model.normalizer_spec, user_symbols(model)
+        settings = ["add_dummy_prefix False"] * (not normalizer.add_dummy_prefix)
+        settings += ["remove_extra_whitespaces False"] * (not normalizer.remove_extra_whitespaces)
+        settings += [f"normalization {normalizer.name!r}"] * (normalizer.name != "nmt_nfkc")
+        settings += [f"user-defined symbols {list(symbols.values())[:3]}"] * bool(symbols)
+        return ", ".join(settings)
+
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text, without eos."""
         if self.is_bytes:
             return [3 + byte for byte in text.encode()]
         return load_sentencepiece(self.path, self.extra_ids).encode(text)
 
-    def write(self, folder: Path) -> None:
-        """Write the Hugging Face tokenizer's files."""
+    def publish(self, folder: Path, sizes: Sizes | None = None) -> None:
+        """Write the Hugging Face tokenizer's files, for a network of these sizes."""
+        del sizes  # a T5 has no limit of positions
         if self.is_bytes:
             write_byte_tokenizer(str(folder), extra_ids=self.extra_ids)
         else:
@@ -70,7 +94,7 @@ class TrainedVocabulary(NamedTuple):
         """Return the special ids that config.json needs; raise UserError for another network."""
         if not 0 <= sizes.vocab_size - self.vocab_size < _ROUNDING:
             raise UserError(_not_of(self.path, self.vocab_size, sizes))
-        return T5_IDS
+        return T5_IDS | {"eos_token_id": self.eos_id}
 
 
 class TokenizerFolder(NamedTuple):
@@ -84,6 +108,36 @@ class TokenizerFolder(NamedTuple):
         for name, content in self._contents():
             (folder / name).write_bytes(content)
 
+    def publish(self, folder: Path, sizes: Sizes | None = None) -> None:
+        """Write the files, completed so that `AutoTokenizer` gives what training had.
+
+        That is: the first and last token of a sequence, the blank before a mask in the mask's own
+        place, no more tokens than the network has positions, and a name for each special token.
+        """
+        self.write(folder)
+        loaded, roles, config = self.load(), self.roles, self._json(_CONFIG)
+        config |= {f"{role}_token": token for role, token in roles.items()}
+        config["tokenizer_class"] = "PreTrainedTokenizerFast"  # others rebuild tokenizer.json
+        if isinstance(sizes, EncoderSizes):
+            config["model_max_length"] = sizes.max_length
+        cls, sep = roles.get("cls"), roles.get("sep")
+        if cls and sep and loaded.encode("").tokens != [cls, sep]:
+            from tokenizers import processors
+
+            ids = [(token, loaded.token_to_id(token)) for token in (cls, sep)]
+            loaded.post_processor = processors.TemplateProcessing(
+                single=[cls, "$A", sep], pair=[cls, "$A", sep, "$B", sep], special_tokens=ids
+            )
+        content = json.loads(loaded.to_str())
+        if content["model"]["type"] != "WordPiece":  # whose pieces hold no blanks
+            for token in content["added_tokens"]:
+                token["lstrip"] |= token["content"] == roles.get("mask")
+            config.pop("added_tokens_decoder", None)  # it is in tokenizer.json
+        dump = functools.partial(json.dumps, ensure_ascii=False, indent=2)
+        (folder / _TOKENIZER).write_text(dump(content) + "\n", encoding="utf-8")
+        (folder / _CONFIG).write_text(dump(config) + "\n", encoding="utf-8")
+        (folder / "special_tokens_map.json").unlink(missing_ok=True)  # tokenizer_config.json has it
+
     def fingerprint(self) -> str:
         """Return the SHA-256 of its files."""
         found = hashlib.sha256()
@@ -91,12 +145,28 @@ class TokenizerFolder(NamedTuple):
             found.update(f"{name} {len(content)} ".encode() + content)
         return found.hexdigest()
 
+    def unusual(self) -> str:
+        """Return the kind of its pieces and of its words."""
+        content = json.loads(self.load().to_str())
+        words = (content["pre_tokenizer"] or {"type": "none"})["type"]
+        return f"{content['model']['type']} with words of {words}"
+
+    def load(self) -> Any:
+        """Return the tokenizer as it encodes a corpus: special tokens in a text are text."""
+        import tokenizers
+
+        found = tokenizers.Tokenizer.from_str((epath.Path(self.path) / _TOKENIZER).read_text())
+        found.encode_special_tokens = True
+        found.no_truncation()
+        found.no_padding()
+        return found
+
     def config_ids(self, sizes: Sizes) -> dict[str, int]:
         """Return the special ids that config.json needs; raise UserError for another network."""
-        ids = self._ids()
+        ids = self.load().get_vocab()
         if max(ids.values()) >= sizes.vocab_size:
             raise UserError(_not_of(self.path, max(ids.values()) + 1, sizes))
-        named = {role: ids[token] for role in _ROLES if (token := self.token(role)) in ids}
+        named = {role: ids[token] for role, token in self.roles.items() if role in _ROLES}
         found = {"bos": named.get("cls", 0), "eos": named.get("sep", 0)} | named
         wanted, pad = sizes.config()["pad_token_id"], named.get("pad")
         if isinstance(sizes, BertSizes) and sizes.position_offset and pad not in (None, wanted):
@@ -107,16 +177,16 @@ class TokenizerFolder(NamedTuple):
             )
         return {f"{role}_token_id": i for role, i in found.items()}
 
-    def token(self, role: str) -> str | None:
-        """Return the token that plays a role ("pad", "mask", …), if the configuration names it."""
-        named = self._json("special_tokens_map.json") | self._json("tokenizer_config.json")
-        token = named.get(f"{role}_token")
-        return token["content"] if isinstance(token, dict) else token
+    @property
+    def roles(self) -> dict[str, str]:
+        """The special tokens by role ("pad", "mask", …)."""
+        ids = self.load().get_vocab()
+        return special_tokens.by_role(map(self._json, special_tokens.FILES), ids.get)
 
     @property
     def tokenizer_class(self) -> str:
         """The class of transformers that its configuration names, else an empty text."""
-        return self._json("tokenizer_config.json").get("tokenizer_class") or ""
+        return self._json(_CONFIG).get("tokenizer_class") or ""
 
     def _contents(self) -> Iterator[tuple[str, bytes]]:
         for name in FILES:
@@ -127,37 +197,46 @@ class TokenizerFolder(NamedTuple):
         path = epath.Path(self.path) / name
         return json.loads(path.read_text()) if path.is_file() else {}
 
-    def _ids(self) -> dict[str, int]:
-        import tokenizers
-
-        text = (epath.Path(self.path) / "tokenizer.json").read_text()
-        return tokenizers.Tokenizer.from_str(text).get_vocab()
-
 
 Vocabulary: TypeAlias = TrainedVocabulary | TokenizerFolder
 
 
 def _not_of(path: str, ids: int, sizes: Sizes) -> str:
     return (
-        f"{path} has {ids} ids and the embedding {sizes.vocab_size} rows, so the model was not "
-        "trained with it: give the trained one with --vocabulary."
+        f"{path} has {ids} ids and the embedding {sizes.vocab_size} rows: before training set "
+        f"network.{sizes.configuration}.vocab_size to {-(-ids // _ROUNDING) * _ROUNDING}, later "
+        "give the vocabulary that the model was trained with by --vocabulary."
     )
 
 
 @functools.cache
-def load_sentencepiece(path: str, extra_ids: int = 0):
-    """Return SentencePiece's encoder with seqio's sentinels, or raise UserError."""
+def load_sentencepiece(path: str, extra_ids: int = 0, marked: bool = False):
+    """Return SentencePiece's encoder with seqio's sentinels, or raise UserError.
+
+    With `marked` the model's own sentinels have the mark ▁ of a word, if they lack it.
+    """
     import sentencepiece
+
+    model = _model_of(path)
+    for number in reversed(range(extra_ids)):
+        kind = model.SentencePiece.USER_DEFINED
+        model.pieces.add(piece=f"▁<extra_id_{number}>", score=0.0, type=kind)
+    for piece in model.pieces if marked else ():
+        piece.piece = SENTINEL.sub(r"▁\1", piece.piece)
+    try:
+        return sentencepiece.SentencePieceProcessor(model_proto=model.SerializeToString())
+    except RuntimeError as error:
+        raise UserError(f"{path} is not a SentencePiece model: {error}") from error
+
+
+def _model_of(path: str) -> Any:
+    """Return the ModelProto of a file, or raise UserError."""
     from google.protobuf.message import DecodeError
     from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[attr-defined]
 
     try:
-        model = ModelProto.FromString(_content(path))
-        kind = ModelProto.SentencePiece.USER_DEFINED
-        for number in reversed(range(extra_ids)):
-            model.pieces.add(piece=f"▁<extra_id_{number}>", score=0.0, type=kind)
-        return sentencepiece.SentencePieceProcessor(model_proto=model.SerializeToString())
-    except (RuntimeError, DecodeError) as error:
+        return ModelProto.FromString(_content(path))
+    except DecodeError as error:
         raise UserError(f"{path} is not a SentencePiece model: {error}") from error
 
 

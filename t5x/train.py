@@ -41,7 +41,7 @@ from t5x.input_pipeline import checks, position
 from t5x.input_pipeline.config import DatasetConfig
 from t5x.input_pipeline.corpora import Corpora
 from t5x.input_pipeline.stream import TrainStream, eval_sets
-from t5x.loop import cooldown
+from t5x.loop import cooldown, publishable
 from t5x.loop.model_dir import check_vocabulary, saved_by_another, write_description
 from t5x.loop.start import (
     Start,
@@ -91,6 +91,7 @@ def train(
     single_device: bool = False,
     dry_run: bool = False,
     take_over: bool = False,
+    allow_unpublishable: bool = False,
 ) -> tuple[int, TrainState | None]:
     """Train `model` to step `total_steps`.
 
@@ -124,6 +125,7 @@ def train(
       dry_run: build and check everything, then return without training.
       take_over: train although another run holds the lease of `model_dir`; that one then stops
         before its next save.
+      allow_unpublishable: train even what `convert` would refuse to publish.
 
     Returns:
       The last step and its state, None if nothing was left to do.
@@ -181,6 +183,10 @@ def train(
     trainer.learning_rate_fn = cooldown.cooled(trainer.learning_rate_fn, cooldown_from, total_steps)
     if not start.is_own:
         check_rate(trainer, start, total_steps)
+    asks = not (start.is_own or allow_unpublishable)  # a run that resumes was asked at its start
+    publishing = (
+        publishable.check(model, specs, train_dataset_cfg) if asks else publishable.NOT_ASKED
+    )
     open_stream = lambda start: stream_at(start, trainer, train_dataset_cfg, get_dataset_fn, seed)
     if dry_run:
         opened = first_sound(start, lambda s: (open_stream(s), matched(s, trainer)))
@@ -195,6 +201,7 @@ def train(
             time=dry_run_table.duration(
                 trainer, stream.global_batch, plan.total_steps - start.step
             ),
+            publishing=publishing,
         )
         return 0, None
 

@@ -18,22 +18,11 @@ import seqio
 import tensorflow as tf
 import tokenizers
 
-from common import small_files
+from common import small_files, special_tokens
 from common.errors import UserError
 from tasks.corpus import tf_callbacks
 
 TOKENIZER_FILE = "tokenizer.json"
-_ROLE_FILES = ("tokenizer_config.json", "special_tokens_map.json")
-# By role, the spellings of BERT, RoBERTa and Gemma.
-_SPELLINGS = {
-    "pad": ("[PAD]", "<pad>"),
-    "unk": ("[UNK]", "<unk>"),
-    "cls": ("[CLS]", "<s>", "<bos>"),
-    "sep": ("[SEP]", "</s>", "<eos>"),
-    "mask": ("[MASK]", "<mask>"),
-    "bos": ("<s>", "<bos>", "[CLS]"),
-    "eos": ("</s>", "<eos>", "[SEP]"),
-}
 # How byte-level BPE spells a space, a line feed, a tab and a carriage return.
 _BYTE_BLANKS = ("Ġ", "Ċ", "ĉ", "č")
 _BLANK = "▁"
@@ -242,21 +231,14 @@ def _load(path: str) -> _Loaded:
             f"{str(error).splitlines()[0]}"
         ) from error
     folder = path.rpartition("/")[0] or "."
-    named: dict[str, Any] = {}
-    for name in _ROLE_FILES:
+    configs = []
+    for name in special_tokens.FILES:
         described = f"{folder}/{name}"
         if tf.io.gfile.exists(described):
             with small_files.parsing(described, "restore it, or remove it"):
-                named = small_files.read_json(described) | named
-    roles = {}
-    for role, spellings in _SPELLINGS.items():
-        token = named.get(f"{role}_token")
-        content = token.get("content") if isinstance(token, dict) else token
-        for spelling in (content, *spellings):
-            found = tokenizer.token_to_id(spelling) if isinstance(spelling, str) else None
-            if found is not None:
-                roles[role] = found
-                break
+                configs.append(small_files.read_json(described))
+    named = special_tokens.by_role(configs, tokenizer.token_to_id)
+    roles = {role: tokenizer.token_to_id(token) for role, token in named.items()}
     return _Loaded(source, tokenizer, roles)
 
 

@@ -18,13 +18,14 @@ if __name__ == "__main__":  # before any library writes to stderr
     log.start()
 
 import os
+import pathlib
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 
 from common import arguments, tables
-from common.errors import UserError, guarded
-from common.tables import WARNING, CheckResult, judged
+from common.errors import guarded
+from common.tables import WARNING, CheckResult, judged, ok, run_check
 from vocabulary import corpus
 from vocabulary import sentencepiece_model as spm
 from vocabulary.coverage import BESIDE_HELP, coverage
@@ -145,74 +146,29 @@ def same_ids(path: str, texts: Sequence[str], extra_ids: int = 0) -> CheckResult
     """Check that the published Hugging Face tokenizer gives the ids of the training on every text.
 
     `path` is a SentencePiece model, a run's folder, or a folder or hub name with Hugging Face
-    files. The texts are those given and some of the vocabulary's own pieces, each also with
-    sentinels or masks between its words. The tokenizer is the folder's own, and of a model alone
-    the one that the converter writes. Of SentencePiece, seqio's TensorFlow and Python are compared.
+    files. The texts are a table of odd ones (`convert.proof.odd_texts`) and those given, each also
+    with sentinels or masks between its words. The tokenizer is the folder's own, and of a model
+    alone the one that the converter writes.
     """
-    name = "equal ids in seqio and Hugging Face"
-    try:
-        if folder := spm.find_tokenizer(path):
-            figure = _same_as_tokenizer(folder, texts)
-        else:
-            figure = _same_as_sentencepiece(path, texts, extra_ids)
-    except (ValueError, RuntimeError) as error:  # SentencePiece raises RuntimeError
-        return judged(name, False, str(error))
-    return judged(name, True, figure)
+    from convert.proof import odd_texts
+    from convert.proof.same_ids import compare
+    from convert.tokenizer import TokenizerFolder, TrainedVocabulary, Vocabulary
 
+    vocabulary: Vocabulary
+    if encoder := spm.find_tokenizer(path):
+        vocabulary = TokenizerFolder(encoder)
+    else:
+        vocabulary = TrainedVocabulary(spm.find_model(path), extra_ids)
+    is_published = not encoder and os.path.isfile(os.path.join(path, "tokenizer.json"))
 
-def _same_as_sentencepiece(path: str, texts: Sequence[str], extra_ids: int) -> str:
-    import seqio
-    from transformers import AutoTokenizer
+    def compared() -> CheckResult:
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(path if is_published else name)
+            if not is_published:
+                vocabulary.publish(folder)
+            return ok(str(compare(vocabulary, folder, [*odd_texts.odd_texts(), *texts])))
 
-    from convert.formats.tokenizer_files import write_tokenizer
-    from convert.proof.same_ids import assert_same_ids, is_tie
-
-    model = spm.find_model(path)
-    texts = [*spm.sample_texts(spm.read_model(model)), *texts]
-    texts += [_with_sentinels(text) for text in texts]
-    vocabulary = seqio.SentencePieceVocabulary(model, extra_ids=extra_ids)
-    with tempfile.TemporaryDirectory() as folder:
-        if os.path.isdir(path) and os.path.basename(model) == "spiece.model":
-            folder = path
-        else:
-            write_tokenizer(model, folder, extra_ids=extra_ids)
-        ties = assert_same_ids(vocabulary, AutoTokenizer.from_pretrained(folder), texts)
-    total = 0
-    for text in texts:
-        python, graph = vocabulary.encode(text), vocabulary.encode_tf(text).numpy().tolist()
-        if python != graph and not is_tie(python, graph, vocabulary.tokenizer.id_to_piece):
-            raise UserError(f"seqio's TensorFlow ids differ from its Python ids for {text[:80]!r}")
-        total += len(python)
-    figure = f"{len(texts):,} texts, {total:,} ids, half with sentinels"
-    return figure + (f"; {ties} texts tie" if ties else "")
-
-
-def _with_sentinels(text: str) -> str:
-    words = text.split()
-    marked = []
-    for start in range(0, len(words), 5):
-        marked += [f"<extra_id_{start // 5 % spm.NUM_SENTINELS}>", *words[start : start + 5]]
-    return " ".join(marked)
-
-
-def _same_as_tokenizer(folder: str, texts: Sequence[str]) -> str:
-    from transformers import AutoTokenizer
-
-    from tasks.tokenizer_vocabulary import TokenizerVocabulary
-
-    vocabulary = TokenizerVocabulary(folder)
-    plain = [p for i, p in enumerate(vocabulary.pieces) if p and i not in vocabulary.special_ids]
-    drawn = spm.texts_of([piece.replace("##", "") for piece in plain], between=" ", count=100)
-    reference, total = AutoTokenizer.from_pretrained(folder), 0
-    for text in [*drawn, *texts]:
-        ids = vocabulary.encode_texts([text])[0].tolist()
-        wanted = reference(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
-        masked = f" {vocabulary.pieces[vocabulary.mask_id or 0]} ".join(text.split())
-        with_mask = reference(masked, add_special_tokens=False)["input_ids"]
-        if ids != wanted or vocabulary.encode(masked) != with_mask:
-            raise UserError(f"they differ in {text[:80]!r}")
-        total += len(ids)
-    return f"{len(drawn) + len(texts):,} texts, {total:,} ids, each also with masks"
+    return run_check("equal ids in training and Hugging Face", compared)
 
 
 @guarded

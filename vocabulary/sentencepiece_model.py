@@ -15,7 +15,6 @@ every sentinel, which no training example has.
 """
 
 import os
-import random
 import re
 import struct
 from collections.abc import Iterable, Sequence
@@ -27,6 +26,7 @@ from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[att
 
 from common.atomic_file import replace_file
 from common.errors import UserError
+from convert.proof.odd_texts import texts_of
 
 SentencePiece = ModelProto.SentencePiece
 # For each id of a new model the ids of the old one from whose mean its embedding starts.
@@ -200,15 +200,4 @@ def rebuild(
 
 def sample_texts(model: ModelProto) -> list[str]:
     """Return texts made from the model's own pieces, so that every language is covered."""
-    pieces = [p.piece for p in model.pieces if p.type == SentencePiece.NORMAL]
-    return texts_of(pieces, between="")
-
-
-def texts_of(pieces: Sequence[str], between: str, count: int = 200, words: int = 30) -> list[str]:
-    """Return odd texts, and `count` of pieces drawn at random with `between` between them."""
-    generator = random.Random(0)
-    texts = ["", "a", "  two  spaces ", "line\nbreak\ttab", "1.234,56 €", "漢字 и кириллица 😀"]
-    for _ in range(count):
-        drawn = between.join(generator.choices(pieces, k=words))
-        texts.append(drawn.replace(WORD_START, " ").replace("Ġ", " ").strip())
-    return texts
+    return texts_of([p.piece for p in model.pieces if p.type == SentencePiece.NORMAL])

@@ -9,24 +9,25 @@ transformers 4. The files avoid three pitfalls:
 
 - `T5Tokenizer` adds 100 sentinels behind the model unless tokenizer_config.json declares them
   (`extra_ids` and `additional_special_tokens`).
-- transformers 5 rebuilds the pipeline of `T5Tokenizer` from the pieces and the normalizer of
-  tokenizer.json, without byte fallback; a model with byte fallback names the generic class instead,
-  which uses tokenizer.json unchanged.
+- transformers 5 rebuilds the pipeline of `T5Tokenizer`, which loses U+0085 and byte fallback; so
+  the files name the generic class, which uses tokenizer.json unchanged.
 - `ByT5Tokenizer` counts its sentinels upwards from 259, seqio downwards from the highest id.
+
+In one thing the ids differ from the trainer's on purpose: a text that spells a special token
+("</s>", "<extra_id_7>") has its id here, and is ordinary text in training.
 """
 
 import json
 import os
-import re
 import shutil
 from collections.abc import Iterable
 from typing import Any
 
 from common.errors import UserError
+from convert.formats.sentencepiece_normalizer import BLANK, SENTINEL, normalizer_of, user_symbols
 
 NUM_SENTINELS = 100
 NUM_BYTE_IDS = 3 + 256  # pad, eos and unk come first
-SENTINEL = re.compile(r"▁?(<extra_id_\d+>)")
 
 
 def write_tokenizer(sentencepiece_path: str, folder: str, *, extra_ids: int = 0) -> None:
@@ -34,8 +35,8 @@ def write_tokenizer(sentencepiece_path: str, folder: str, *, extra_ids: int = 0)
 
     The trainer's model, local or on `gs://`, is copied to spiece.model. `extra_ids` is that of
     `seqio.SentencePieceVocabulary`: 0 if the sentinels are pieces of the model (mT5's and our own),
-    100 (T5's own) or 300 (umT5's) if seqio adds them. Raise UserError for a model that is not
-    unigram, or whose pad, eos and unk are not 0, 1, 2.
+    100 (T5's own) or 300 (umT5's) if seqio adds them. Raise UserError for a model that no
+    tokenizer of Hugging Face equals.
     """
     import fsspec
     from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[attr-defined]
@@ -46,16 +47,17 @@ def write_tokenizer(sentencepiece_path: str, folder: str, *, extra_ids: int = 0)
         shutil.copyfileobj(source, target)
     with open(copy, "rb") as file:
         model = ModelProto.FromString(file.read())
-    _require_t5(model, sentencepiece_path)
+    _require_known(model, sentencepiece_path)
     pieces = _pieces(model, extra_ids)
     sentinels = _sentinels(name for name, _ in pieces)
-    added = _added_tokens(model, sentinels)
-    _build(model, pieces, added).save(os.path.join(folder, "tokenizer.json"))
-    config: dict[str, Any] = {"tokenizer_class": "T5Tokenizer", "extra_ids": extra_ids}
-    if model.trainer_spec.byte_fallback:
-        config = {"tokenizer_class": "PreTrainedTokenizerFast"}
-    config |= {"legacy": False, "sp_model_kwargs": {}}
-    _write_configs(folder, config, added, sentinels)
+    special = _special_tokens(model, sentinels)
+    _build(model, pieces, special).save(os.path.join(folder, "tokenizer.json"))
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", "extra_ids": extra_ids}
+    spec = model.trainer_spec
+    roles = {"pad": spec.pad_id, "eos": spec.eos_id, "unk": spec.unk_id}
+    roles |= {"bos": spec.bos_id} if spec.bos_id >= 0 else {}
+    named = {role: model.pieces[i].piece for role, i in roles.items()}
+    _write_configs(folder, config | {"legacy": False}, named, special, sentinels)
 
 
 def write_byte_tokenizer(folder: str, *, extra_ids: int = NUM_SENTINELS) -> None:
@@ -68,26 +70,51 @@ def write_byte_tokenizer(folder: str, *, extra_ids: int = NUM_SENTINELS) -> None
     os.makedirs(folder, exist_ok=True)
     last = NUM_BYTE_IDS + extra_ids - 1
     sentinels = {f"<extra_id_{n}>": last - n for n in reversed(range(extra_ids))}
-    named = {"<pad>": 0, "</s>": 1, "<unk>": 2}
-    added = [(i, _added_token(name)) for name, i in (named | sentinels).items()]
+    named = {"pad": "<pad>", "eos": "</s>", "unk": "<unk>"}
+    special = dict(enumerate(named.values())) | {i: name for name, i in sentinels.items()}
     config = {"tokenizer_class": "ByT5Tokenizer", "extra_ids": extra_ids}
-    _write_configs(folder, config, added, sentinels)
+    _write_configs(folder, config, named, special, sentinels)
 
 
-def _require_t5(model, path: str) -> None:
-    spec = model.trainer_spec
-    kind = spec.ModelType.Name(spec.model_type)
-    ids = (spec.pad_id, spec.eos_id, spec.unk_id)
-    if kind != "UNIGRAM" or ids != (0, 1, 2):
+def _require_known(model, path: str) -> None:
+    """Raise UserError for the settings of a model that no tokenizer of Hugging Face has."""
+    spec, normalizer = model.trainer_spec, model.normalizer_spec
+    kind = spec.ModelType.Name(spec.model_type).lower()
+    size, control = len(model.pieces), model.SentencePiece.CONTROL
+    has = lambda i: 0 <= i < size
+    reasons = {
+        f"is a {kind} model; T5's tokenizer is unigram": kind != "unigram",
+        "treats blanks as suffixes (treat_whitespace_as_suffix)": spec.treat_whitespace_as_suffix,
+        "has blanks in its pieces (escape_whitespaces)": not normalizer.escape_whitespaces,
+        f"folds case ({normalizer.name})": normalizer.name.endswith("_cf"),
+        f"has pad_id {spec.pad_id}, and the network pads with 0": not (
+            spec.pad_id == 0 and model.pieces[0].type == control
+        ),
+        f"has eos_id {spec.eos_id}, no control symbol": not (
+            has(spec.eos_id) and model.pieces[spec.eos_id].type == control
+        ),
+        f"has no piece of its unk_id {spec.unk_id}": not has(spec.unk_id),
+    }
+    if found := [reason for reason, is_true in reasons.items() if is_true]:
         raise UserError(
-            f"{path} is a {kind} model with pad, eos, unk {ids}; "
-            "T5's tokenizer is UNIGRAM with (0, 1, 2)"
+            f"{path} {', and '.join(found)}, so no published tokenizer can give its ids: make a "
+            "vocabulary with python -m vocabulary.train."
         )
 
 
 def _pieces(model, extra_ids: int) -> list[tuple[str, float]]:
-    """Return names and scores by id; a sentinel has its Hugging Face name, without the mark ▁."""
+    """Return names and scores by id; a sentinel has its Hugging Face name, without the mark ▁.
+
+    Symbols of the user win against all other pieces. A piece that the model does not use has a
+    name that no text has.
+    """
     pieces = [(SENTINEL.sub(r"\1", p.piece), p.score) for p in model.pieces]
+    normal = [p.score for p in model.pieces if p.type == model.SentencePiece.NORMAL]
+    for i, symbol in user_symbols(model).items():
+        pieces[i] = (symbol, len(symbol.encode()) * max(0.0, *normal[:1], *normal) - 0.1)
+    for i, piece in enumerate(model.pieces):
+        if piece.type == model.SentencePiece.UNUSED:
+            pieces[i] = (f"{piece.piece} ", piece.score)
     return pieces + [(f"<extra_id_{n}>", 0.0) for n in reversed(range(extra_ids))]
 
 
@@ -97,59 +124,63 @@ def _sentinels(names: Iterable[str]) -> dict[str, int]:
     return dict(sorted(found.items(), key=lambda item: -item[1]))
 
 
-def _added_tokens(model, sentinels: dict[str, int]) -> list[tuple[int, Any]]:
-    """Return (id, AddedToken), ascending: tokens that are matched in a text before any piece."""
-    kind = model.SentencePiece.USER_DEFINED
-    added = [(i, _added_token(model.pieces[i].piece)) for i in range(3)]
-    for i, piece in enumerate(model.pieces):
-        if piece.type == kind and not SENTINEL.fullmatch(piece.piece):
-            added.append((i, _added_token(piece.piece, special=False)))
-    return added + [(i, _added_token(name)) for name, i in reversed(sentinels.items())]
+def _special_tokens(model, sentinels: dict[str, int]) -> dict[int, str]:
+    """Return by id the tokens that are matched in a text before any piece."""
+    kinds = (model.SentencePiece.CONTROL, model.SentencePiece.UNKNOWN)
+    found = {i: piece.piece for i, piece in enumerate(model.pieces) if piece.type in kinds}
+    return dict(sorted((found | {i: name for name, i in sentinels.items()}).items()))
 
 
-def _added_token(name: str, special: bool = True):
+def _added_token(name: str):
     from tokenizers import AddedToken
 
-    return AddedToken(name, special=special, normalized=False)
+    return AddedToken(name, special=True, normalized=False)
 
 
-def _build(model, pieces: list[tuple[str, float]], added: list[tuple[int, Any]]):
+def _build(model, pieces: list[tuple[str, float]], special: dict[int, str]):
     """Return the `tokenizers` pipeline: SentencePiece's normalizer, words, unigram, eos."""
-    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
     spec = model.trainer_spec
     unigram = models.Unigram(pieces, unk_id=spec.unk_id, byte_fallback=spec.byte_fallback)
     tokenizer = Tokenizer(unigram)
-    if model.normalizer_spec.precompiled_charsmap:
-        tokenizer.normalizer = normalizers.Precompiled(model.normalizer_spec.precompiled_charsmap)
-    words: dict[str, Any] = {"replacement": "▁", "prepend_scheme": "always", "split": True}
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(**words)]
-    )
-    tokenizer.decoder = decoders.Metaspace(**words)
+    tokenizer.normalizer = normalizer_of(model)
+    names = [name for i, (name, _) in enumerate(pieces) if i not in special]
+    # Word by word is faster, and the same if no piece goes on behind a blank.
+    if BLANK in names and not any(BLANK in name[1:] for name in names):
+        tokenizer.pre_tokenizer = pre_tokenizers.Split(BLANK, "merged_with_next")
+    scheme = "always" if model.normalizer_spec.add_dummy_prefix else "never"
+    tokenizer.decoder = decoders.Metaspace(replacement=BLANK, prepend_scheme=scheme)
     if spec.byte_fallback:
-        parts = [decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
-        tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), *parts])
+        parts = [decoders.ByteFallback(), decoders.Fuse()]
+        parts += [decoders.Strip(" ", 1, 0)] if model.normalizer_spec.add_dummy_prefix else []
+        tokenizer.decoder = decoders.Sequence([decoders.Replace(BLANK, " "), *parts])
     eos = model.pieces[spec.eos_id].piece
     tokenizer.post_processor = processors.TemplateProcessing(
         single=["$A", eos], pair=["$A", eos, "$B", eos], special_tokens=[(eos, spec.eos_id)]
     )
-    tokenizer.add_tokens([token for _, token in added])
+    tokenizer.add_tokens([_added_token(name) for name in special.values()])
     return tokenizer
 
 
 def _write_configs(
-    folder: str, config: dict[str, Any], added: list[tuple[int, Any]], sentinels: Iterable[str]
+    folder: str,
+    config: dict[str, Any],
+    named: dict[str, str],
+    special: dict[int, str],
+    sentinels: Iterable[str],
 ) -> None:
-    """Write the two JSON files; the first three added tokens are pad, eos and unk."""
-    pad, eos, unk = (token.content for _, token in added[:3])
-    special: dict[str, Any] = {"pad_token": pad, "eos_token": eos, "unk_token": unk}
-    special["additional_special_tokens"] = list(sentinels)
-    decoder = {str(i): token.__getstate__() for i, token in added}
-    config = config | special | {"added_tokens_decoder": decoder}
+    """Write the two JSON files: `named` are tokens by role, `special` those by id."""
+    roles: dict[str, Any] = {f"{role}_token": name for role, name in named.items()}
+    roles["additional_special_tokens"] = [
+        *sentinels,
+        *(name for name in special.values() if name not in {*named.values(), *sentinels}),
+    ]
+    decoder = {str(i): _added_token(name).__getstate__() for i, name in special.items()}
+    config = config | roles | {"added_tokens_decoder": decoder}
     config["clean_up_tokenization_spaces"] = False
     config["model_max_length"] = 10**30  # transformers' own figure for no limit
-    for name, content in (("tokenizer_config.json", config), ("special_tokens_map.json", special)):
+    for name, content in (("tokenizer_config.json", config), ("special_tokens_map.json", roles)):
         with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
             json.dump(content, file, ensure_ascii=False, indent=2, sort_keys=True)
             file.write("\n")

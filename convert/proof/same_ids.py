@@ -1,62 +1,155 @@
-"""Proof that a Hugging Face tokenizer gives the ids of the trainer's vocabulary.
+"""Proof that a published folder's tokenizer gives the ids of the trainer's vocabulary.
 
-assert_same_ids(vocabulary, AutoTokenizer.from_pretrained("ro_hf"), texts)
+    compare(vocabulary, Path("ro_hf"), [*odd_texts(), *lines])     # how many texts and ids
+
+A text that spells a special token ("</s>", "<extra_id_7>", "[MASK]", and "<0x0A>" with byte
+fallback) is ordinary text in training and that token when it is published. Such texts are counted,
+not compared.
 """
 
+import functools
+import itertools
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from common.errors import UserError
-from convert.formats.tokenizer_files import SENTINEL
-from convert.tokenizer import TrainedVocabulary, load_sentencepiece
+from convert.formats.sentencepiece_normalizer import BLANK, SENTINEL
+from convert.proof.odd_texts import texts_of
+from convert.tokenizer import TokenizerFolder, TrainedVocabulary, Vocabulary, load_sentencepiece
 
-SAMPLE = (
-    "Ana are mere, iar țăranii și-au strâns grânele înainte de furtună.",
-    "Copiii se joacă <extra_id_0> în curtea <extra_id_1> școlii .",
-    "<extra_id_99> a fost odată <extra_id_42>",
-    "The quick brown fox jumps over 13 lazy dogs, doesn't it?",
-    "Ştiinţa cu sedile; «ghilimele» „românești” – și 3,14 lei/m².",
-    "Привет, мир! 你好，世界。 こんにちは 🙂",
-    "  două  spații,\tun tab și\no linie nouă  ",
-    "",
+_AT_ONCE = 1000  # texts
+_BYTE = re.compile(r"<0x[0-9A-F]{2}>")
+_REMEDY = (
+    "make another vocabulary with python -m vocabulary.train, or set --allow_unpublishable if the "
+    "model is never to be published"
 )
 
 
-def assert_same_ids(vocabulary, tokenizer, texts: Iterable[str]) -> int:
-    """Raise UserError at the first text or sentinel whose ids differ; return the number of ties.
+class Compared(NamedTuple):
+    """How many texts had equal ids, these ids, and the texts that tie or spell special tokens."""
 
-    A tie is not a difference: "...." is "..." and "." in either order, with the same score, and the
-    last bit of a float decides. SentencePiece's own Python and TensorFlow encoders differ there.
-    `vocabulary` is a `TrainedVocabulary` or seqio's; the transformers `tokenizer` must end every
-    text in eos, as the trainer does. Sentinels in `texts` count if they are between spaces.
+    texts: int
+    ids: int
+    ties: int
+    special: int
+
+    def __str__(self) -> str:
+        more = f", {self.ties} texts tie" if self.ties else ""
+        more += f", {self.special} spell a special token" if self.special else ""
+        return f"{self.texts:,} texts, {self.ids:,} equal ids{more}"
+
+
+def compare(vocabulary: Vocabulary, folder: Path, texts: Iterable[str]) -> Compared:
+    """Raise UserError at the first special token or text whose ids the folder changes.
+
+    Texts of the vocabulary's own pieces are added. Each text is also compared with sentinels or
+    masks between its words, and, of an encoder, as words and as a pair. A tie is not a difference:
+    "...." is "..." and "." in either order, with the same score, and the last bit of a float
+    decides. SentencePiece's own Python and TensorFlow encoders differ there.
     """
-    highest, count = vocabulary.vocab_size - 1, _count_sentinels(vocabulary)
-    wanted = {f"<extra_id_{n}>": highest - n for n in range(count)}
-    wanted |= {"pad": 0, "eos": vocabulary.eos_id, "unk": vocabulary.unk_id}
-    found = {f"<extra_id_{n}>": i for n, i in enumerate(sentinel_ids(tokenizer))}
-    found |= {name: getattr(tokenizer, f"{name}_token_id") for name in ("pad", "eos", "unk")}
+    from transformers import AutoTokenizer
+
+    tokenizer: Any = AutoTokenizer.from_pretrained(folder)
+    if isinstance(vocabulary, TrainedVocabulary):
+        _check_ids(_ids_of_t5(vocabulary), _ids_of_t5(tokenizer))
+        pairs = functools.partial(_of_t5, vocabulary, tokenizer)
+    else:
+        _check_ids(_ids_of_encoder(vocabulary), _ids_of_encoder(tokenizer))
+        pairs = functools.partial(_of_encoder, vocabulary.load(), tokenizer)
+    names = {token.content for token in tokenizer.added_tokens_decoder.values() if token.special}
+    names |= {name for name in tokenizer.get_vocab() if _BYTE.fullmatch(name)}
+    texts = itertools.chain(texts_of(sorted(tokenizer.get_vocab().keys() - names)), texts)
+    special = re.compile("|".join(map(re.escape, names)) or r"(?!)")
+    counts = {"texts": 0, "ids": 0, "ties": 0, "special": 0}
+    for some in itertools.batched(texts, _AT_ONCE):
+        plain = [text for text in some if not special.search(text)]
+        counts["special"] += len(some) - len(plain)
+        for text, ours, theirs in pairs(plain):
+            if ours != theirs:
+                if not is_tie(ours, theirs, tokenizer.convert_ids_to_tokens):
+                    cause = vocabulary.unusual()
+                    raise UserError(_difference(text, ours, theirs, tokenizer, cause))
+                counts["ties"] += 1
+            counts["texts"] += 1
+            counts["ids"] += len(ours)
+    return Compared(**counts)
+
+
+_Pairs = Iterator[tuple[str, list[int], list[int]]]
+
+
+def _of_t5(vocabulary: TrainedVocabulary, tokenizer: Any, texts: Sequence[str]) -> _Pairs:
+    """Yield texts, each also with sentinels, and the ids of both, eos included."""
+    encode = encoder_of(vocabulary)
+    texts = [*texts, *map(_with_sentinels, texts)] if count_sentinels(vocabulary) else texts
+    found = tokenizer(list(texts)).input_ids if texts else []
+    for text, theirs in zip(texts, found, strict=True):
+        yield text, [*encode(text), vocabulary.eos_id], theirs
+
+
+def _of_encoder(own: Any, tokenizer: Any, texts: Sequence[str]) -> _Pairs:
+    """Yield texts, plain, as words, as a pair and with masks, and the ids of both."""
+    encode = lambda text: own.encode(text, add_special_tokens=False).ids
+    cls, sep, mask = tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.mask_token
+    ask = lambda *given, **how: (
+        tokenizer(*given, add_special_tokens=False, verbose=False, **how).input_ids
+    )
+    # Some, as byte-level BPE, know a word by the blank before it, and so need it in lists of words.
+    glue = "" if ask(["a", "a"], is_split_into_words=True) == encode("a a") else " "
+    for text in texts:
+        ids = encode(text)
+        yield text, [cls, *ids, sep], tokenizer(text, verbose=False).input_ids
+        words = text.split()[:50]
+        if not words or BLANK in text:
+            continue
+        whole = encode(" ".join(words))
+        as_words = [word if i == 0 else glue + word for i, word in enumerate(words)]
+        yield f"{text} (as words)", whole, ask(as_words, is_split_into_words=True)
+        half = len(words) // 2
+        start, end = " ".join(words[:half]), " ".join(words[half:])
+        head = encode(start)
+        if mask and start and whole[: len(head)] == head:
+            masked = [*head, tokenizer.mask_token_id, *whole[len(head) :]]
+            yield f"{text} (with a mask)", masked, ask(f"{start} {mask} {end}")
+        pair = [i for i in tokenizer(start, end).input_ids if i not in (cls, sep)]
+        yield f"{text} (as a pair)", [i for i in head + encode(end) if i not in (cls, sep)], pair
+
+
+def _with_sentinels(text: str) -> str:
+    words = text.split()
+    marked = []
+    for start in range(0, len(words), 5):
+        marked += [f"<extra_id_{start // 5 % 100}>", *words[start : start + 5]]
+    return " ".join([*marked, "<extra_id_99>"])
+
+
+def _check_ids(wanted: dict[str, int | None], found: dict[str, int | None]) -> None:
     for name in [*wanted, *found]:
         if found.get(name) != wanted.get(name):
             raise UserError(
                 f"{name} is {found.get(name)} in the Hugging Face tokenizer and {wanted.get(name)} "
-                "in the trainer's vocabulary"
+                f"in the trainer's vocabulary: {_REMEDY}"
             )
-    ties = 0
-    for text in texts:
-        ours, theirs = [*_encode(vocabulary, text), vocabulary.eos_id], tokenizer(text).input_ids
-        if theirs != ours:
-            if not is_tie(ours, theirs, tokenizer.convert_ids_to_tokens):
-                raise UserError(_difference(text, ours, theirs, tokenizer))
-            ties += 1
-    return ties
 
 
-def assert_folder_has_same_ids(vocabulary: TrainedVocabulary, folder: Path) -> None:
-    """Raise UserError at the first sentinel or `SAMPLE` text whose ids the folder changes."""
-    from transformers import AutoTokenizer
+def _ids_of_t5(tokenizer: Any) -> dict[str, int | None]:
+    if isinstance(tokenizer, TrainedVocabulary):
+        last, names = tokenizer.vocab_size - 1, {"eos": tokenizer.eos_id, "unk": tokenizer.unk_id}
+        own = {f"<extra_id_{n}>": last - n for n in range(count_sentinels(tokenizer))}
+        return {"pad": 0, **names, **own}
+    own = {f"<extra_id_{n}>": i for n, i in enumerate(sentinel_ids(tokenizer))}
+    return own | {name: getattr(tokenizer, f"{name}_token_id") for name in ("pad", "eos", "unk")}
 
-    assert_same_ids(vocabulary, AutoTokenizer.from_pretrained(folder), SAMPLE)
+
+def _ids_of_encoder(tokenizer: Any) -> dict[str, int | None]:
+    if isinstance(tokenizer, TokenizerFolder):
+        ids = tokenizer.load().get_vocab()
+        return {role: ids[token] for role, token in tokenizer.roles.items()}
+    roles = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
+    found = {role: getattr(tokenizer, f"{role}_token_id") for role in roles}
+    return {role: i for role, i in found.items() if i is not None}
 
 
 def is_tie(a: list[int], b: list[int], names: Callable[[list[int]], list[str]]) -> bool:
@@ -64,46 +157,50 @@ def is_tie(a: list[int], b: list[int], names: Callable[[list[int]], list[str]]) 
     return sorted(a) == sorted(b) and "".join(names(a)) == "".join(names(b))
 
 
-def sentinel_ids(tokenizer) -> list[int]:
+def sentinel_ids(tokenizer: Any) -> list[int]:
     """Return the ids of a transformers tokenizer's sentinels, from `<extra_id_0>`."""
     names = {name: i for name, i in tokenizer.get_vocab().items() if SENTINEL.fullmatch(name)}
-    return [names[name] for name in sorted(names, key=lambda name: int(re.sub(r"\D", "", name)))]
+    return [names[name] for name in sorted(names, key=lambda name: int(name[10:-1]))]
 
 
-def _count_sentinels(vocabulary) -> int:
-    """Return how many sentinels a vocabulary has, inside its model or behind it."""
-    if _is_bytes(vocabulary):
+def count_sentinels(vocabulary: TrainedVocabulary) -> int:
+    """Return how many sentinels a vocabulary has."""
+    if vocabulary.is_bytes:
         return vocabulary.extra_ids
-    if isinstance(vocabulary, TrainedVocabulary):
-        model = load_sentencepiece(vocabulary.path, vocabulary.extra_ids)
-    else:
-        model = vocabulary.tokenizer
+    model = load_sentencepiece(vocabulary.path, vocabulary.extra_ids)
     return sum(bool(SENTINEL.fullmatch(model.IdToPiece(i))) for i in range(len(model)))
 
 
-def _encode(vocabulary, text: str) -> list[int]:
-    """Return the trainer's ids; a byte vocabulary knows no sentinels in text, so insert them."""
-    if not _is_bytes(vocabulary):
-        return list(vocabulary.encode(text))
-    ids: list[int] = []
-    for i, part in enumerate(re.split(r"<extra_id_(\d+)>", text)):  # texts and numbers by turns
-        if i % 2 and int(part) < vocabulary.extra_ids:
-            ids.append(vocabulary.vocab_size - 1 - int(part))
-        else:
-            ids += vocabulary.encode(f"<extra_id_{part}>" if i % 2 else part)
-    return ids
+def encoder_of(vocabulary: TrainedVocabulary) -> Callable[[str], list[int]]:
+    """Return the trainer's encoder of a text; a sentinel in it takes the blank before it along.
+
+    So span corruption writes sentinels, though SentencePiece gives the blank an id of its own if
+    the model's sentinels lack the mark ▁. A byte vocabulary knows no sentinels in a text.
+    """
+    if not vocabulary.is_bytes:
+        return load_sentencepiece(vocabulary.path, vocabulary.extra_ids, marked=True).encode
+
+    def encode(text: str) -> list[int]:
+        ids: list[int] = []
+        for i, part in enumerate(re.split(r"<extra_id_(\d+)>", text)):  # texts, numbers by turns
+            if i % 2 and int(part) < vocabulary.extra_ids:
+                ids.append(vocabulary.vocab_size - 1 - int(part))
+            else:
+                ids += vocabulary.encode(f"<extra_id_{part}>" if i % 2 else part)
+        return ids
+
+    return encode
 
 
-def _is_bytes(vocabulary) -> bool:
-    return getattr(vocabulary, "is_bytes", type(vocabulary).__name__ == "ByteVocabulary")
-
-
-def _difference(text: str, wanted: list[int], found: list[int], tokenizer) -> str:
+def _difference(
+    text: str, wanted: list[int], found: list[int], tokenizer: Any, unusual: str
+) -> str:
     pairs = zip(wanted, found, strict=False)
     index = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(wanted), len(found)))
     window = slice(max(index - 2, 0), index + 4)
+    cause = f" (its {unusual} may be the cause)" if unusual else ""
     return (
-        f"the tokenizers differ at id {index} of {text[:80]!r}: the trainer's vocabulary gives "
-        f"{wanted[window]} {tokenizer.convert_ids_to_tokens(wanted[window])}, the Hugging Face "
-        f"tokenizer {found[window]} {tokenizer.convert_ids_to_tokens(found[window])}"
+        f"the published tokenizer differs from training at id {index} of {text[:80]!r}: training "
+        f"has {wanted[window]} {tokenizer.convert_ids_to_tokens(wanted[window])}, the published "
+        f"one {found[window]} {tokenizer.convert_ids_to_tokens(found[window])}{cause}; {_REMEDY}"
     )

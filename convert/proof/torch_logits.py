@@ -45,13 +45,35 @@ def load_torch(folder: Path, kind: str = "AutoModelForSeq2SeqLM") -> Any:
 
 def load_network(folder: Path, sizes: Sizes) -> Any:
     """Return `load_torch` of a network; raise UserError for other tensors than the table's."""
-    kind = "AutoModelForSeq2SeqLM" if isinstance(sizes, T5Sizes) else "AutoModelForMaskedLM"
-    if isinstance(sizes, BertSizes) and sizes.next_sentence:
-        kind = "AutoModelForPreTraining"
-    model = load_torch(folder, kind)
+    model = load_torch(folder, _auto_class(sizes))
+    _guard(model, sizes)
+    return model
+
+
+def check_names(folder: Path, sizes: Sizes) -> None:
+    """Raise UserError if transformers, by a folder's config.json, has other tensors than the table.
+
+    Nothing is computed, and no memory used for weights.
+    """
+    import torch
+    import transformers
+
+    silence_transformers()
+    config = transformers.AutoConfig.from_pretrained(folder)
+    with torch.device("meta"):
+        _guard(getattr(transformers, _auto_class(sizes)).from_config(config), sizes)
+
+
+def _auto_class(sizes: Sizes) -> str:
+    if isinstance(sizes, T5Sizes):
+        return "AutoModelForSeq2SeqLM"
+    has_pairs = isinstance(sizes, BertSizes) and sizes.next_sentence
+    return "AutoModelForPreTraining" if has_pairs else "AutoModelForMaskedLM"
+
+
+def _guard(model: Any, sizes: Sizes) -> None:
     shapes = {name: tuple(value.shape) for name, value in model.state_dict().items()}
     weight_map.guard_targets(sizes, weight_map.present(shapes, sizes), "transformers' model")
-    return model
 
 
 def torch_logits(model: Any, sizes: Sizes, batch: dict[str, np.ndarray]) -> np.ndarray:

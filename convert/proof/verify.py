@@ -15,8 +15,9 @@ from common.errors import UserError
 from convert import t5x_params, weight_map
 from convert.formats.safetensors_writer import DTYPES
 from convert.proof import same_ids, t5x_logits, torch_logits
+from convert.proof.odd_texts import odd_texts
 from convert.sizes import BertSizes, EncoderSizes, Sizes
-from convert.tokenizer import TrainedVocabulary, Vocabulary
+from convert.tokenizer import Vocabulary
 from t5x.checkpointing.lazy_array import LazyArray
 
 TOLERANCE = 1e-4
@@ -104,9 +105,8 @@ def verify(
       UserError: names, shapes, logits or ids differ.
     """
     facts: dict[str, Any] = {}
-    if isinstance(vocabulary, TrainedVocabulary):
-        same_ids.assert_folder_has_same_ids(vocabulary, folder)
-        facts["tokenizer_texts"] = len(same_ids.SAMPLE)
+    if vocabulary:
+        facts["tokenizer_texts"] = same_ids.compare(vocabulary, folder, odd_texts()).texts
     batch = probe_batch(sizes)
     model = torch_logits.load_network(folder, sizes)
     *_, counted = batch.values()

@@ -25,6 +25,7 @@ RUN: tuple[tuple[str, Callable[[RunContext], CheckResult]], ...] = (
     ("task", gin.task),
     ("first records", data.first_records),
     ("vocabulary", vocabulary.vocabulary),
+    ("publishing", vocabulary.publishing),
     *((name, functools.partial(data.looked, name=name)) for name in table.NAMES),
     ("fill", data.fill),
     ("shards", data.shards),

@@ -1,4 +1,4 @@
-"""The check of the vocabulary's file: ids, sentinels, size, and that task and model share it."""
+"""The vocabulary's file: ids, sentinels, size, that task and model share it, and publishing."""
 
 from pathlib import Path
 
@@ -6,6 +6,7 @@ from common.errors import UserError
 from common.tables import FAILS, WARNING, CheckResult, NotChecked, ok
 from preflight.run_context import RunContext, is_remote
 from t5x.input_pipeline.checks import verify_matching_vocabs
+from t5x.loop import publishable
 from vocabulary.check import check_vocabulary
 
 _HOW = "make it by `python -m vocabulary.train`, or set VOCABULARY_FILE to one"
@@ -37,3 +38,14 @@ def vocabulary(context: RunContext) -> CheckResult:
             figure = "; ".join(f"{check.check}: {check.figure}" for check in found)
             return CheckResult(verdict, figure, next((c.to_set for c in found if c.to_set), ""))
     return ok(f"{paths[0]}: {checks[-1].figure}, {len(checks)} checks passed")
+
+
+def publishing(context: RunContext) -> CheckResult:
+    """Check that the run, once it is trained, can be published with equal ids.
+
+    A UserError of it names what differs.
+    """
+    context.require_vocabulary()
+    first = lambda: publishable.first_lines(context.data)
+    lines = lambda: context.read(context.task.source, first)
+    return publishable.check(context.run.model, context.trainer.specs, lines)

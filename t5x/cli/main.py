@@ -4,6 +4,7 @@ python -m t5x.train --gin_file=gin/ro_t5x_tiny.gin --gin.TRAIN_STEPS=500 --dry_r
 """
 
 import contextlib
+import functools
 import glob
 import inspect
 import io
@@ -39,6 +40,9 @@ flags.DEFINE_bool("report", False, "At the end print what XLA has compiled, and 
 flags.DEFINE_bool(
     "take_over", False, "Train where another run trains; that one stops before its next save."
 )
+flags.DEFINE_bool(
+    "allow_unpublishable", False, "Train what could not be published, or would have other ids."
+)
 flags.DEFINE_integer(
     "interrupted_status",
     0,
@@ -63,7 +67,7 @@ HEARTBEAT_SECONDS = 30
 def run(main: Callable[..., Any]) -> None:
     """Parse flags and gin, join the other processes, and call `main` with its bindings.
 
-    An argument `take_over` of `main` is that flag.
+    The arguments `take_over` and `allow_unpublishable` of `main` are these flags.
     """
     try:
         gin_utils.run(lambda _: _run(main, flags.FLAGS), parse_flags)
@@ -80,21 +84,27 @@ def _run(main: Callable[..., Any], values: flags.FlagValues) -> None:
     configured = gin.external_configurable(main, module="__main__")
     gin_utils.parse_gin_flags(values.gin_search_paths, values.gin_file, values.gin_bindings)
     join_others(values)
+    configured = functools.partial(configured, **dict.fromkeys(_given(values), True))
     if values.dry_run:
         _dry_run(configured, values.print_config)
         return
     program_cache.keep_programs(os.environ)
     stats = compile_stats.CompileStats()
-    configured(**({"take_over": True} if values.take_over else {}))
+    configured()
     if values.report:
         print(stats.text(), flush=True)
     if Interruption.ended_one and values.interrupted_status:
         sys.exit(values.interrupted_status)
 
 
+def _given(values: flags.FlagValues) -> list[str]:
+    """Return the flags of `t5x.train` alone that are given."""
+    return [name for name in ("take_over", "allow_unpublishable") if values[name].value]
+
+
 def _check_flags(main: Callable[..., Any], values: flags.FlagValues) -> None:
-    if values.take_over and "take_over" not in inspect.signature(main).parameters:
-        raise UserError("--take_over is for t5x.train, which alone holds MODEL_DIR; leave it out.")
+    if foreign := [n for n in _given(values) if n not in inspect.signature(main).parameters]:
+        raise UserError(f"--{foreign[0]} is for t5x.train, which alone starts runs; leave it out.")
     if values.print_config and not values.dry_run:
         raise UserError(
             "--print_config is for --dry_run; add it, or read MODEL_DIR/config.gin of the run."

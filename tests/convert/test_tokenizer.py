@@ -14,7 +14,7 @@ def test_special_ids_of_an_encoder_are_those_that_its_tokenizer_names(tmp_path):
     ids = {"pad": 1, "cls": 0, "sep": 2, "bos": 0, "eos": 2}
     sizes = BertSizes(60, position_offset=2)
     assert found.config_ids(sizes) == {f"{role}_token_id": i for role, i in ids.items()}
-    assert found.token("mask") == "<mask>"
+    assert found.roles["mask"] == "<mask>"
     path = tmp_path / "tokenizer_config.json"
     config = json.loads(path.read_text()) | {"bos_token": {"content": "ana", "special": False}}
     path.write_text(json.dumps(config))

@@ -4,11 +4,12 @@ import json
 import pathlib
 
 import pytest
-import seqio
 from transformers import AutoTokenizer, T5Tokenizer
 
+from common.errors import UserError
 from convert.formats import tokenizer_files
-from convert.proof.same_ids import assert_same_ids, sentinel_ids
+from convert.proof.odd_texts import odd_texts
+from convert.proof.same_ids import compare, encoder_of, sentinel_ids
 from convert.tokenizer import TrainedVocabulary
 from fakes.paths import ROOT
 from vocabulary import corpus, train
@@ -16,30 +17,12 @@ from vocabulary.sentencepiece_model import read_model, write_model
 
 DATA = ROOT / "data" / "ro_mini"
 MINI = str(DATA / "ro_mini.model")
-ODD = (
-    "",
-    " ",
-    "  două  spații,\tun tab și\no linie nouă  ",
-    "Ștefan, ŞTEFAN, s\u0327i e\u0301",
-    "1.234,56 € … ½ m² ﬁ ™",
-    "a\u00a0b\u200bc\u00add",
-    "漢字 и кириллица 한국어 😀 🇷🇴",
-    "a▁b <not_a_token> [x] {y}",
-)
-
-
-def with_sentinels(text):
-    words = text.split()
-    for place in range(0, len(words), 4):
-        words[place] = f"<extra_id_{place // 4 % 100}> {words[place]}"
-    return " ".join(words) + " <extra_id_99>"
 
 
 @pytest.fixture(scope="module")
 def texts():
     lines = (DATA / "validation.jsonl").read_text(encoding="utf-8").splitlines()
-    plain = [json.loads(line)["text"] for line in lines] + list(ODD)
-    return plain + [with_sentinels(text) for text in plain]
+    return [json.loads(line)["text"] for line in lines] + list(odd_texts())
 
 
 @pytest.fixture(scope="module")
@@ -58,26 +41,26 @@ def test_the_ids_do_not_depend_on_the_models_config(tmp_path, texts, kind):
         (tmp_path / "config.json").write_text(json.dumps({"model_type": kind}))
     tokenizer_files.write_tokenizer(MINI, str(tmp_path))
     tokenizer = AutoTokenizer.from_pretrained(tmp_path)
-    vocabulary = seqio.SentencePieceVocabulary(MINI, extra_ids=0)
-    assert_same_ids(vocabulary, tokenizer, texts)
+    vocabulary = TrainedVocabulary(MINI, 0)
+    compare(vocabulary, tmp_path, texts)
     assert len(tokenizer) == 2048
     assert tokenizer("<extra_id_0>").input_ids == [2047, 1]
     text = "Ana are mere, iar țăranii și-au strâns grânele."
     assert tokenizer.decode(tokenizer(text).input_ids, skip_special_tokens=True) == text
     tokenizer.save_pretrained(tmp_path / "again")
+    compare(vocabulary, tmp_path / "again", texts)
+    encode = encoder_of(vocabulary)
     for folder in (tmp_path, tmp_path / "again"):
         by_class = T5Tokenizer.from_pretrained(folder)
-        assert_same_ids(vocabulary, by_class, texts)
+        for text in ("Ana <extra_id_0> mere, iar <extra_id_99> ș.a.", "două\tspații  și"):
+            assert by_class(text).input_ids == [*encode(text), 1]
 
 
 @pytest.mark.parametrize("extra_ids", [0, 100, 300])
 def test_sentinels_behind_the_model(tmp_path, texts, outside_model, extra_ids):
     tokenizer_files.write_tokenizer(outside_model, str(tmp_path), extra_ids=extra_ids)
     tokenizer = AutoTokenizer.from_pretrained(tmp_path)
-    vocabulary = seqio.SentencePieceVocabulary(outside_model, extra_ids=extra_ids)
-    assert_same_ids(vocabulary, tokenizer, texts)
-    ours = TrainedVocabulary(outside_model, extra_ids)
-    assert_same_ids(ours, tokenizer, texts)
+    compare(TrainedVocabulary(outside_model, extra_ids), tmp_path, texts)
     assert len(tokenizer) == 1948 + extra_ids
     last = 1947 + extra_ids
     assert sentinel_ids(tokenizer) == list(range(last, 1947, -1))
@@ -91,8 +74,7 @@ def test_sentinels_behind_the_model(tmp_path, texts, outside_model, extra_ids):
 def test_byte_fallback(tmp_path, texts, bytes_model):
     tokenizer_files.write_tokenizer(bytes_model, str(tmp_path))
     tokenizer = AutoTokenizer.from_pretrained(tmp_path)
-    vocabulary = seqio.SentencePieceVocabulary(bytes_model, extra_ids=0)
-    assert_same_ids(vocabulary, tokenizer, texts)
+    compare(TrainedVocabulary(bytes_model, 0), tmp_path, texts)
     assert tokenizer.decode(tokenizer("漢字 😀").input_ids, skip_special_tokens=True) == "漢字 😀"
 
 
@@ -100,9 +82,7 @@ def test_byte_fallback(tmp_path, texts, bytes_model):
 def test_byte_tokenizer_counts_down_as_seqio(tmp_path, texts, extra_ids):
     tokenizer_files.write_byte_tokenizer(str(tmp_path), extra_ids=extra_ids)
     tokenizer = AutoTokenizer.from_pretrained(tmp_path)
-    vocabulary = seqio.ByteVocabulary(extra_ids=extra_ids)
-    plain = [text for text in texts if extra_ids or "<extra_id_" not in text]
-    assert_same_ids(vocabulary, tokenizer, plain)
+    compare(TrainedVocabulary("bytes", extra_ids), tmp_path, texts)
     assert len(tokenizer) == 259 + extra_ids
     assert sentinel_ids(tokenizer) == list(range(258 + extra_ids, 258, -1))
     assert tokenizer("ș").input_ids == [203, 156, 1]
@@ -123,9 +103,39 @@ def test_files_are_the_same_every_time(tmp_path):
     assert (tmp_path / "a" / "spiece.model").read_bytes() == pathlib.Path(MINI).read_bytes()
 
 
-def test_a_model_with_other_special_ids_is_refused(tmp_path):
-    model = read_model(MINI)
+def change_pad(model):
     model.trainer_spec.pad_id = 3
+
+
+def use_bpe(model):
+    model.trainer_spec.model_type = model.trainer_spec.BPE
+
+
+def blanks_behind(model):
+    model.trainer_spec.treat_whitespace_as_suffix = True
+
+
+def fold_case(model):
+    model.normalizer_spec.name = "nmt_nfkc_cf"
+
+
+def blanks_in_pieces(model):
+    model.normalizer_spec.escape_whitespaces = False
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (change_pad, "pad_id 3"),
+        (use_bpe, "bpe"),
+        (blanks_behind, "treat_whitespace_as_suffix"),
+        (fold_case, "nmt_nfkc_cf"),
+        (blanks_in_pieces, "escape_whitespaces"),
+    ],
+)
+def test_a_model_that_no_published_tokenizer_equals_is_refused_by_name(tmp_path, change, named):
+    model = read_model(MINI)
+    change(model)
     write_model(model, str(tmp_path / "odd.model"))
-    with pytest.raises(ValueError, match=r"pad, eos, unk \(3, 1, 2\)"):
+    with pytest.raises(UserError, match=named):
         tokenizer_files.write_tokenizer(str(tmp_path / "odd.model"), str(tmp_path / "hf"))

@@ -1,14 +1,18 @@
 """A tokenizer that gives other ids than the trainer's vocabulary is noticed."""
 
+import dataclasses
+import json
 import re
 
 import pytest
-import seqio
 from transformers import AutoTokenizer
 
 from convert.formats import tokenizer_files
-from convert.proof.same_ids import assert_same_ids, is_tie
-from convert.tokenizer import TrainedVocabulary
+from convert.proof.odd_texts import odd_texts
+from convert.proof.same_ids import compare, is_tie
+from convert.tokenizer import TokenizerFolder, TrainedVocabulary
+from fakes import tokenizer_files as tokenizer_fakes
+from fakes.convert_fakes import ENCODERS
 from fakes.paths import ROOT
 from vocabulary.sentencepiece_model import read_model, write_model
 
@@ -22,26 +26,23 @@ def test_a_wrong_sentinel_behind_the_first_hundred_is_noticed(tmp_path, outside_
         swap = {"<extra_id_250>": "<extra_id_251>", "<extra_id_251>": "<extra_id_250>"}
         text = path.read_text(encoding="utf-8")
         path.write_text(re.sub("|".join(swap), lambda m, swap=swap: swap[m[0]], text))
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
     with pytest.raises(ValueError, match=r"<extra_id_250> is 1996 .* and 1997 in the trainer's"):
-        assert_same_ids(vocabulary, tokenizer, [])
+        compare(vocabulary, tmp_path, [])
 
 
 def test_sentinels_that_the_trainer_has_not_are_noticed(tmp_path):
     tokenizer_files.write_byte_tokenizer(str(tmp_path), extra_ids=50)
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
     said = "<extra_id_0> is 308 .* and None in the trainer's"
     with pytest.raises(ValueError, match=said):
-        assert_same_ids(seqio.ByteVocabulary(), tokenizer, [])
+        compare(TrainedVocabulary("bytes", 0), tmp_path, [])
 
 
 def test_another_vocabulary_is_noticed(tmp_path, outside_model):
     tokenizer_files.write_tokenizer(MINI, str(tmp_path))
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
     for extra_ids, theirs in ((0, None), (50, 1997)):
-        vocabulary = seqio.SentencePieceVocabulary(outside_model, extra_ids=extra_ids)
+        vocabulary = TrainedVocabulary(outside_model, extra_ids)
         with pytest.raises(ValueError, match=f"<extra_id_0> is 2047 .* and {theirs} in the"):
-            assert_same_ids(vocabulary, tokenizer, [])
+            compare(vocabulary, tmp_path, [])
 
 
 def test_one_changed_score_is_noticed(tmp_path):
@@ -51,11 +52,39 @@ def test_one_changed_score_is_noticed(tmp_path):
     changed = str(tmp_path / "changed.model")
     write_model(model, changed)
     tokenizer_files.write_tokenizer(changed, str(tmp_path / "hf"))
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "hf")
-    vocabulary = seqio.SentencePieceVocabulary(MINI)
-    assert_same_ids(vocabulary, tokenizer, ["Ana vine."])
-    with pytest.raises(ValueError, match="the tokenizers differ at id 1 of 'Ce face Ana'"):
-        assert_same_ids(vocabulary, tokenizer, ["Ce face Ana"])
+    with pytest.raises(ValueError, match="face"):
+        compare(TrainedVocabulary(MINI, 0), tmp_path / "hf", ["Ce face Ana"])
+
+
+@pytest.mark.parametrize(
+    ("make", "kind"),
+    [
+        (tokenizer_fakes.byte_bpe, "roberta"),
+        (tokenizer_fakes.unigram, "xlm-roberta"),
+        (tokenizer_fakes.cased, "bert"),
+        (tokenizer_fakes.blanks_bpe, "modernbert"),
+    ],
+)
+def test_an_encoders_tokenizer_is_completed_and_any_change_of_it_noticed(tmp_path, make, kind):
+    vocabulary, out = TokenizerFolder(make(tmp_path / "own")), tmp_path / "hf"
+    vocabulary.publish(out, dataclasses.replace(ENCODERS["bert"], max_length=64))
+    (out / "config.json").write_text(json.dumps({"model_type": kind}))
+    found = compare(vocabulary, out, odd_texts())
+    assert found.texts > 1000
+    tokenizer = AutoTokenizer.from_pretrained(out)
+    assert tokenizer.model_max_length == 64
+    assert len(tokenizer("ana are mere " * 99, truncation=True).input_ids) == 64
+    content = json.loads((out / "tokenizer.json").read_text())
+    content["normalizer"] = {"type": "Lowercase"}
+    (out / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(ValueError, match="differs from training"):
+        compare(vocabulary, out, odd_texts())
+
+
+def test_a_text_that_spells_a_special_token_is_counted_and_no_difference(tmp_path):
+    tokenizer_files.write_tokenizer(MINI, str(tmp_path))
+    spelled = ["a </s> b", "<pad>", "x<unk>", "vezi <extra_id_7>"]
+    assert compare(TrainedVocabulary(MINI, 0), tmp_path, [*spelled, "Ana"]).special == 4
 
 
 def test_a_tie_is_no_difference():

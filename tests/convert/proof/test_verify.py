@@ -22,7 +22,7 @@ def test_a_model_or_tokenizer_of_another_network_is_refused(tmp_path):
     checkpoint = str(write_run(tmp_path / "run", SIZES))
     with pytest.raises(ValueError, match=r"lacks .*wi\.weight"):
         verify.verify(tmp_path / "hf", [checkpoint], FAMILIES["t5_1_0"])
-    TrainedVocabulary("bytes", 100).write(tmp_path / "hf")
+    TrainedVocabulary("bytes", 100).publish(tmp_path / "hf")
     vocabulary = TrainedVocabulary("bytes", 125)
     with pytest.raises(ValueError, match="<extra_id_0> is 358"):
         verify.verify(tmp_path / "hf", [checkpoint], SIZES, vocabulary=vocabulary)
