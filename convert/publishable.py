@@ -97,7 +97,7 @@ def check_untrained(folder: Path) -> same_ids.Compared:
     """
     run = model_dir.TrainedRun(str(folder), {})
     bindings = Bindings.read(run.gin() or "")
-    if not any(bindings.literals(kind.configuration) for kind in KINDS):
+    if not any(bindings.of(kind.configuration) for kind in KINDS):
         raise NotChecked("Hugging Face has no such network as this")
     described = describe(run)
     shapes = json.loads((folder / SHAPES).read_text())

@@ -60,7 +60,7 @@ def check(model: Any, specs: StateSpecs, lines: Callable[[], list[str]]) -> Chec
 
 def _check(model: Any, specs: StateSpecs, lines: Callable[[], list[str]]) -> CheckResult:
     name = type(getattr(model.module, "config", None)).__name__
-    bound = Bindings.read(gin.config_str()).literals(name)
+    bound = Bindings.read(gin.config_str()).of(name)
     if not bound:
         return CheckResult(
             NOT_CHECKED, f"no gin file binds network.{name}, which a converter reads"
