@@ -183,10 +183,10 @@ def train(
     trainer.learning_rate_fn = cooldown.cooled(trainer.learning_rate_fn, cooldown_from, total_steps)
     if not start.is_own:
         check_rate(trainer, start, total_steps)
-    asks = not (start.is_own or allow_unpublishable)  # a run that resumes was asked at its start
-    publishing = (
-        publishable.check(model, specs, train_dataset_cfg) if asks else publishable.NOT_ASKED
-    )
+    publishing = publishable.NOT_ASKED  # a run that resumes was asked at its start
+    if not (start.is_own or allow_unpublishable):
+        lines = lambda: publishable.first_lines(train_dataset_cfg)
+        publishing = publishable.check(model, specs, lines)
     open_stream = lambda start: stream_at(start, trainer, train_dataset_cfg, get_dataset_fn, seed)
     if dry_run:
         opened = first_sound(start, lambda s: (open_stream(s), matched(s, trainer)))

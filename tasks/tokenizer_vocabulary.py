@@ -237,8 +237,9 @@ def _load(path: str) -> _Loaded:
         if tf.io.gfile.exists(described):
             with small_files.parsing(described, "restore it, or remove it"):
                 configs.append(small_files.read_json(described))
-    named = special_tokens.by_role(configs, tokenizer.token_to_id)
-    roles = {role: tokenizer.token_to_id(token) for role, token in named.items()}
+    ids = tokenizer.get_vocab()
+    named = special_tokens.by_role(configs, ids.get)
+    roles = {role: ids[token] for role, token in named.items()}
     return _Loaded(source, tokenizer, roles)
 
 

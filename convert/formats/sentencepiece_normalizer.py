@@ -42,7 +42,7 @@ def normalizer_of(model: Any) -> Any:
 
     spec = model.normalizer_spec
     change = lambda pattern, to: normalizers.Replace(Regex(pattern), to)
-    steps = [normalizers.Replace(_MARK, _OTHER)]
+    steps: list[Any] = [normalizers.Replace(_MARK, _OTHER)]
     places = dict(zip(_changed_symbols(model), _PLACES, strict=False))
     steps += [normalizers.Replace(symbol, place) for symbol, place in places.items()]
     if rules := spec.precompiled_charsmap:

@@ -8,7 +8,6 @@ not compared.
 """
 
 import functools
-import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -60,10 +59,11 @@ def compare(vocabulary: Vocabulary, folder: Path, texts: Iterable[str]) -> Compa
         pairs = functools.partial(_of_encoder, vocabulary.load(), tokenizer)
     names = {token.content for token in tokenizer.added_tokens_decoder.values() if token.special}
     names |= {name for name in tokenizer.get_vocab() if _BYTE.fullmatch(name)}
-    texts = itertools.chain(texts_of(sorted(tokenizer.get_vocab().keys() - names)), texts)
+    every = [*texts_of(sorted(tokenizer.get_vocab().keys() - names)), *texts]
     special = re.compile("|".join(map(re.escape, names)) or r"(?!)")
     counts = {"texts": 0, "ids": 0, "ties": 0, "special": 0}
-    for some in itertools.batched(texts, _AT_ONCE):
+    for start in range(0, len(every), _AT_ONCE):
+        some = every[start : start + _AT_ONCE]
         plain = [text for text in some if not special.search(text)]
         counts["special"] += len(some) - len(plain)
         for text, ours, theirs in pairs(plain):

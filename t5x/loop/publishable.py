@@ -109,7 +109,8 @@ def _ask(folder: pathlib.Path) -> CheckResult:
     command = [sys.executable, "-m", "convert.publishable", str(folder)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, cwd=ROOT)
-        return CheckResult(**json.loads(done.stdout))
+        said = done.stdout.replace(f"{folder}/", "the run's ")
+        return CheckResult(**json.loads(said))
     except subprocess.TimeoutExpired:
         return CheckResult(NOT_CHECKED, f"the export of the untrained run took {_SECONDS} s")
     except ValueError:

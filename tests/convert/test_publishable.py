@@ -17,8 +17,6 @@ from fakes import publishable_cases as cases
 from fakes.convert_fakes import arrays, tree, write_run
 from tasks import vocabularies
 
-FINE = {"unigram", "byt5"}
-
 
 @functools.cache
 def logits(network):
@@ -75,7 +73,10 @@ def outcome(seed, folder):
     return case, None
 
 
-@pytest.mark.parametrize("seed", range(40))
+SLOW = (pytest.param(seed, marks=pytest.mark.slow) for seed in range(1000, 1500))
+
+
+@pytest.mark.parametrize("seed", [*range(40), *SLOW])
 def test_a_run_is_refused_before_it_starts_or_published_with_equal_ids_and_logits(seed, tmp_path):
     case, refused = outcome(seed, tmp_path)
     assert "\n" not in (refused or "")
