@@ -1,8 +1,8 @@
 """Uploads and downloads against a stand-in for the hub, and the values of cards that it knows."""
 
-import re
 import argparse
 import dataclasses
+import re
 import shutil
 import socket
 import types
