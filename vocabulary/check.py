@@ -17,7 +17,6 @@ if __name__ == "__main__":  # before any library writes to stderr
 
     log.start()
 
-import os
 import pathlib
 import sys
 import tempfile
@@ -148,8 +147,7 @@ def same_ids(path: str, texts: Sequence[str], extra_ids: int = 0) -> CheckResult
 
     `path` is a SentencePiece model, a run's folder, or a folder or hub name with Hugging Face
     files. The texts are a table of odd ones (`convert.proof.odd_texts`) and those given, each also
-    with sentinels or masks between its words. The tokenizer is the folder's own, and of a model
-    alone the one that the converter writes.
+    with sentinels or masks between its words. The tokenizer is the one that the converter writes.
     """
     from convert.proof import odd_texts
     from convert.proof.same_ids import compare
@@ -160,14 +158,12 @@ def same_ids(path: str, texts: Sequence[str], extra_ids: int = 0) -> CheckResult
         vocabulary = TokenizerFolder(encoder)
     else:
         vocabulary = TrainedVocabulary(spm.find_model(path), extra_ids)
-    is_published = not encoder and os.path.isfile(os.path.join(path, "tokenizer.json"))
 
     def compared() -> CheckResult:
         with tempfile.TemporaryDirectory() as name:
-            folder = pathlib.Path(path if is_published else name)
-            if not is_published:
-                vocabulary.publish(folder)
-            return ok(str(compare(vocabulary, folder, [*odd_texts.odd_texts(), *texts])))
+            vocabulary.publish(pathlib.Path(name))
+            found = compare(vocabulary, pathlib.Path(name), [*odd_texts.odd_texts(), *texts])
+            return ok(str(found))
 
     return run_check("equal ids", compared)
 
