@@ -41,10 +41,10 @@ TEXTS = {
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """A converted T5 of more rows than ids, a converted BERT, and the file of the texts."""
+    """A converted T5, a converted BERT, and the file of the texts."""
     home = tmp_path_factory.mktemp("users")
     # optimum's runtime knows no other width of a head.
-    sizes = dataclasses.replace(FAMILIES["t5_1_1"], vocab_size=2112, head_dim=8)
+    sizes = dataclasses.replace(FAMILIES["t5_1_1"], vocab_size=2048, head_dim=8)
     write_run(home / "t5", sizes)
     shutil.copy(MINI / "ro_mini.model", home / "t5" / "vocabulary.model")
     write_run(home / "bert", ENCODERS["bert"])
