@@ -20,6 +20,7 @@ from unittest import mock
 import pytest
 
 from fakes.bad_values import BadValue
+from fakes.main_module import as_main
 from fakes.paths import ROOT
 
 # The function of each command that gin configures.
@@ -112,7 +113,7 @@ def _train(command: str, arguments: list[str]) -> None:
     module = importlib.import_module(command)
     with (
         flagsaver.flagsaver(),
-        mock.patch.dict(sys.modules, {"__main__": module}),
+        as_main(module),
         mock.patch.object(sys, "argv", [command, *arguments]),
     ):
         main.run(getattr(module, TRAINING_COMMANDS[command]))

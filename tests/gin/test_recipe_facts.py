@@ -7,9 +7,7 @@ import contextlib
 import json
 import os
 import pathlib
-import sys
 import types
-from unittest import mock
 
 import pytest
 from golden import recipe_facts
@@ -17,6 +15,7 @@ from golden import recipe_facts
 import gin
 from benchmarks import upstream_losses
 from fakes import valid_run
+from fakes.main_module import as_main
 from fakes.paths import ROOT
 from t5x import gin_utils
 from t5x.examples.t5.network import T5Config
@@ -39,7 +38,7 @@ def own():
     main = types.ModuleType("__main__")
     main.train = recipe_facts.recorder(train)
     found = {}
-    with mock.patch.dict(sys.modules, {"__main__": main}), contextlib.chdir(ROOT):
+    with as_main(main), contextlib.chdir(ROOT):
         for recipe in RECIPES:
             with valid_run.gin_apart():
                 flags = [f"MODEL_DIR = 'runs/{recipe}'"]
