@@ -179,6 +179,7 @@ def _write_configs(
     decoder = {str(i): _added_token(name).__getstate__() for i, name in special.items()}
     config = config | roles | {"added_tokens_decoder": decoder}
     config["clean_up_tokenization_spaces"] = False
+    config["model_input_names"] = ["input_ids", "attention_mask"]  # a T5 takes no token types
     config["model_max_length"] = 10**30  # transformers' own figure for no limit
     for name, content in (("tokenizer_config.json", config), ("special_tokens_map.json", roles)):
         with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
