@@ -198,9 +198,7 @@ def train(
             **dry_run_table.corpora(train_dataset_cfg, start.step, plan.total_steps),
             start=dry_run_table.start(start.path, found),
             steps=dry_run_table.steps(plan, start.step),
-            time=dry_run_table.duration(
-                trainer, stream.global_batch, plan.total_steps - start.step
-            ),
+            time=dry_run_table.duration(trainer, stream.global_batch, plan, start.step),
             publishing=publishing,
         )
         return 0, None

@@ -109,8 +109,8 @@ def epochs(
     )
 
 
-def duration(trainer: Trainer, batch: Any, count: int) -> CheckResult:
-    """Return the least time that `count` steps on batches of these shapes take here.
+def duration(trainer: Trainer, batch: Any, plan: TrainingPlan, first: int) -> CheckResult:
+    """Return the least time that the steps from `first` take here, on batches of these shapes.
 
     It is the time of their products at the devices' peak, on a CPU at what it reaches.
     """
@@ -120,6 +120,7 @@ def duration(trainer: Trainer, batch: Any, count: int) -> CheckResult:
     peak = cpu_flops() if on_cpu else len(devices) * (flops.peak_flops(kind) or 0.0)
     if not (work and peak):
         return CheckResult(NOT_CHECKED, f"FLOP of this network, or the peak of {kind}, are unknown")
+    count = max(plan.total_steps - first, 0)
     seconds = count * work / peak
     where = "this CPU" if on_cpu else f"{counted(len(devices), 'device')} ({kind})"
     figure = f"at least {time_span(seconds)} for {counted(count, 'step')} on {where}"

@@ -17,7 +17,10 @@ import functools
 import io
 import itertools
 import json
+import random
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent import futures
 from typing import Any, BinaryIO, TextIO
 
 from common.errors import UserError
@@ -32,6 +35,7 @@ BATCH_RECORDS = 512
 LOCAL_PART_BYTES = 1 << 20
 REMOTE_PART_BYTES = 8 << 20
 LONGEST_LINE = 80_000_000  # bytes: 10,000,000 characters in any encoding, also JSON's
+_FOOTERS = 16  # read at a time
 _DELIMITERS = {"csv": ",;\t|", "tsv": "\t,;|"}  # the usual one first
 
 csv.field_size_limit(LONGEST_LINE)
@@ -285,6 +289,29 @@ def _missing_column(column: str, known: Iterable[str], file: CorpusFile) -> User
         f"no column {column!r} in {file}: it has {', '.join(sorted(set(known)))}; set the task's "
         "column to one of them"
     )
+
+
+def columns_missing(
+    files: Iterable[CorpusFile], fields: Sequence[str], seconds: float
+) -> list[UserError]:
+    """Return the errors of `check_columns` for parquet files whose footers are read in that time.
+
+    They are read in random order, some at a time.
+    """
+    found = [file for file in files if file.kind == "parquet"]
+    random.Random(0).shuffle(found)
+    end = time.monotonic() + seconds
+
+    def check(file: CorpusFile) -> UserError | None:
+        try:
+            if time.monotonic() < end:
+                check_columns(file, fields)
+        except UserError as error:
+            return error
+        return None
+
+    with futures.ThreadPoolExecutor(_FOOTERS) as pool:
+        return [error for error in pool.map(check, found) if error]
 
 
 def check_columns(file: CorpusFile, fields: Sequence[str]) -> None:

@@ -35,6 +35,7 @@ from tasks.corpus.retry import RetryPolicy, retry
 from tasks.corpus.tf_callbacks import call
 
 T = TypeVar("T")
+MOST_LABELS = 3  # unknown ones that a message shows
 NUMBERS = tf.TensorSpec([None], tf.int64)
 TEXTS = tf.TensorSpec([None], tf.string)
 _IS_TRUE = tf.TensorSpec([], tf.bool)
@@ -87,6 +88,21 @@ class Beginning(NamedTuple):
     texts: list[bytes]
     counter: RecordCounter
     labels: list[str]
+
+    def remedy(self, column: Column) -> str:
+        """Return advice about a file without usable text, as the end of a sentence."""
+        quoted = lambda labels: ", ".join(map(repr, labels))
+        counts = self.counter.counts()
+        if labels := list(dict.fromkeys(self.labels))[:MOST_LABELS]:
+            found = f"found {quoted(labels)}; known are {quoted(column.known_labels)}"
+            return f" ({found}): list them in the task's labels"
+        if counts["skipped_not_UTF-8"]:
+            return ": convert the file to UTF-8, for example with iconv"
+        if counts["skipped_malformed"]:
+            return ": if it is plain text, end its name in .txt"
+        if counts["skipped_not_text"]:
+            return ": the texts of a list become one by Column(…, joined='\\n')"
+        return "" if counts["read"] else ": give a file that has records, or leave it out"
 
 
 def read_beginning(split: CorpusSplit, n: int, one_file: bool = False) -> Beginning:

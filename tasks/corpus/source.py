@@ -27,11 +27,8 @@ one file).
 
 import contextlib
 import json
-import random
-import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent import futures
 from typing import Any, TypeVar
 
 import numpy as np
@@ -47,7 +44,7 @@ from tasks.corpus import hub, slices, tf_callbacks
 from tasks.corpus.counts import RecordCounter
 from tasks.corpus.documents import Column, Columns
 from tasks.corpus.files import CorpusFile
-from tasks.corpus.formats import LONGEST_LINE, PartLayout, check_columns
+from tasks.corpus.formats import LONGEST_LINE, PartLayout, columns_missing
 from tasks.corpus.listing import Listing, match_files, match_folder
 from tasks.corpus.names import LIST
 from tasks.corpus.reader import Beginning, CorpusSplit, ShardReader, assign, read_beginning
@@ -57,7 +54,6 @@ from tasks.corpus.slices import SplitPart, Splits
 
 T = TypeVar("T")
 RECORDS, EPOCHS, PARTS = "records", "epochs", "parts"
-MOST_LABELS = 3  # unknown ones that a message shows
 FOOTERS_S = 10.0  # for the footers of all parquet files, before a run
 MIXED = 10_000  # documents of a slice that are shuffled together
 _FOLDER = ("/", ".", "~")
@@ -470,26 +466,14 @@ class CorpusSource(seqio.DataSource):
             raise UserError(
                 f"{self._listing(split).files[0]} has no usable text in column "
                 f"{self.column.name!r}: of {counted(found.counter.counts()['read'], 'record')} "
-                f"read, skipped {found.counter.skipped()}{self._remedy(found)}"
+                f"read, skipped {found.counter.skipped()}{found.remedy(self.column)}"
             )
         return [text.decode() for text in found.texts[:n]]
 
     def _check_columns(self, split: str) -> None:
         """Raise UserError if a parquet file lacks a column, by all footers read in FOOTERS_S."""
-        found = [file for file in self._listing(split).files if file.kind == "parquet"]
-        random.Random(0).shuffle(found)
-        end = time.monotonic() + FOOTERS_S
-
-        def check(file: CorpusFile) -> UserError | None:
-            try:
-                if time.monotonic() < end:
-                    check_columns(file, self.column.fields)
-            except UserError as error:
-                return error
-            return None
-
-        with futures.ThreadPoolExecutor(16) as pool:
-            errors = [error for error in pool.map(check, found) if error]
+        files, fields = self._listing(split).files, self.column.fields
+        errors = columns_missing(files, fields, FOOTERS_S)
         if errors:
             more = f" ({counted(len(errors) - 1, 'more file')} too)" if len(errors) > 1 else ""
             if not bad_files():
@@ -512,19 +496,3 @@ class CorpusSource(seqio.DataSource):
         corpus = self.corpus_split(split, policy)
         read = lambda: read_beginning(corpus, n, one_file)
         return self._reached("reading the beginning of", read, policy)
-
-    def _remedy(self, beginning: Beginning) -> str:
-        """Return advice about a file without usable text, as the end of a sentence."""
-        quoted = lambda labels: ", ".join(map(repr, labels))
-        counts = beginning.counter.counts()
-        if labels := list(dict.fromkeys(beginning.labels))[:MOST_LABELS]:
-            known = quoted(self.column.known_labels)
-            found = f"found {quoted(labels)}; known are {known}"
-            return f" ({found}): list them in the task's labels"
-        if counts["skipped_not_UTF-8"]:
-            return ": convert the file to UTF-8, for example with iconv"
-        if counts["skipped_malformed"]:
-            return ": if it is plain text, end its name in .txt"
-        if counts["skipped_not_text"]:
-            return ": the texts of a list become one by Column(…, joined='\\n')"
-        return "" if counts["read"] else ": give a file that has records, or leave it out"

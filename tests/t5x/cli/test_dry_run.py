@@ -78,7 +78,8 @@ def test_the_least_time_is_that_of_the_products_on_these_devices():
     trainer = types.SimpleNamespace(model=toy.shared_model(), partitioner=partitioner)
     names = ("encoder_input_tokens", "decoder_target_tokens")
     batch = {name: jax.ShapeDtypeStruct((16, 16), jnp.int32) for name in names}
-    short, long = (dry_run.duration(trainer, batch, n) for n in (10, 10**15))
+    plans = [TrainingPlan(5 + n) for n in (10, 10**15)]
+    short, long = (dry_run.duration(trainer, batch, plan, first=5) for plan in plans)
     assert (short.verdict, long.verdict) == ("ok", "warning")
     assert "10 steps on this CPU" in short.figure
     assert "TRAIN_STEPS" in long.to_set
