@@ -120,6 +120,9 @@ class TokenizerFolder(NamedTuple):
         config["tokenizer_class"] = "PreTrainedTokenizerFast"  # others rebuild tokenizer.json
         if isinstance(sizes, EncoderSizes):
             config["model_max_length"] = sizes.max_length
+            has_types = isinstance(sizes, BertSizes) and sizes.type_vocab_size > 1
+            types = ["token_type_ids"] if has_types else []  # the generic class does not know
+            config["model_input_names"] = ["input_ids", *types, "attention_mask"]
         cls, sep = roles.get("cls"), roles.get("sep")
         if cls and sep and loaded.encode("").tokens != [cls, sep]:
             from tokenizers import processors

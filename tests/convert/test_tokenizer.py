@@ -3,10 +3,12 @@
 import json
 
 import pytest
+from transformers import AutoTokenizer
 
 from convert.sizes import BertSizes
 from convert.tokenizer import TokenizerFolder
-from fakes.tokenizer_files import words
+from fakes.convert_fakes import ENCODERS
+from fakes.tokenizer_files import WORDPIECE, words
 
 
 def test_special_ids_of_an_encoder_are_those_that_its_tokenizer_names(tmp_path):
@@ -29,3 +31,11 @@ def test_only_files_of_a_tokenizer_are_copied(tmp_path):
     TokenizerFolder(str(tmp_path / "from")).write(tmp_path / "to")
     names = {path.name for path in (tmp_path / "to").iterdir()}
     assert names == {"tokenizer.json", "tokenizer_config.json"}
+
+
+@pytest.mark.parametrize(("family", "types"), [("bert", True), ("modernbert", False)])
+def test_a_tokenizer_gives_the_inputs_that_its_network_takes(tmp_path, family, types):
+    TokenizerFolder(str(WORDPIECE)).publish(tmp_path, ENCODERS[family])
+    found = AutoTokenizer.from_pretrained(tmp_path)("ana are", "mere")
+    assert ("token_type_ids" in found) == types
+    assert not types or max(found.token_type_ids) == 1
