@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from common import small_files
 from common.errors import ROOT
 from common.gin_reader import Bindings
 from common.tables import NotChecked, ok, run_check
@@ -100,7 +101,7 @@ def check_untrained(folder: Path) -> same_ids.Compared:
     if not any(bindings.of(kind.configuration) for kind in KINDS):
         raise NotChecked("Hugging Face has no such network as this")
     described = describe(run)
-    shapes = json.loads((folder / SHAPES).read_text())
+    shapes = small_files.read_json(folder / SHAPES)
     sizes = t5x_params.check_network(_untrained(shapes), described.sizes)
     vocabulary = described.vocabulary
     assert vocabulary is not None
@@ -108,7 +109,7 @@ def check_untrained(folder: Path) -> same_ids.Compared:
         out = Path(name)
         export(out, run, sizes, vocabulary, "float32")
         torch_logits.check_names(out, sizes)
-        lines = json.loads((folder / TEXTS).read_text())
+        lines = small_files.read_json(folder / TEXTS)["lines"]
         return same_ids.compare(vocabulary, out, [*odd_texts(), *lines])
 
 

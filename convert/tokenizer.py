@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from etils import epath
 
-from common import special_tokens
+from common import small_files, special_tokens
 from common.errors import UserError
 from convert.formats.sentencepiece_normalizer import SENTINEL, user_symbols
 from convert.formats.tokenizer_files import NUM_BYTE_IDS, write_byte_tokenizer, write_tokenizer
@@ -198,7 +198,8 @@ class TokenizerFolder(NamedTuple):
 
     def _json(self, name: str) -> dict[str, Any]:
         path = epath.Path(self.path) / name
-        return json.loads(path.read_text()) if path.is_file() else {}
+        with small_files.parsing(path, "restore the tokenizer's folder"):
+            return small_files.read_json(path) if path.is_file() else {}
 
 
 Vocabulary: TypeAlias = TrainedVocabulary | TokenizerFolder

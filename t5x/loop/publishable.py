@@ -24,6 +24,7 @@ from absl import logging
 from flax.traverse_util import flatten_dict
 
 import gin
+from common import small_files
 from common.errors import ROOT, UserError
 from common.gin_reader import Bindings
 from common.tables import FAILS, NOT_CHECKED, OK, CheckResult
@@ -79,15 +80,15 @@ def _check(model: Any, specs: StateSpecs, lines: Callable[[], list[str]]) -> Che
         flat = flatten_dict(specs.on_disk["target"], sep="/")
         shapes = {path: array.shape for path, array in flat.items()}
         (folder / "shapes.json").write_text(json.dumps(shapes))
-        (folder / "texts.json").write_text(json.dumps(lines()))
+        (folder / "texts.json").write_text(json.dumps({"lines": lines()}))
         digest = hashlib.sha256(repr((versions, sorted(bound.items()))).encode())
         own = [*sorted(ROOT.glob("convert/**/*.py")), *sorted(folder.glob("**/*.*"))]
         for file in own:
             if file.name not in ("config.gin", "model-info.txt"):
                 digest.update(file.read_bytes())
         kept = pathlib.Path.home() / ".cache" / "t5x" / "publishable" / digest.hexdigest()
-        if kept.is_file():
-            return CheckResult(**json.loads(kept.read_text()))
+        with contextlib.suppress(OSError, ValueError, TypeError):  # missing or damaged
+            return CheckResult(**small_files.read_json(kept))
         result = _ask(folder)
         if result.verdict == OK:
             with contextlib.suppress(OSError):  # it is asked again
@@ -110,7 +111,7 @@ def _ask(folder: pathlib.Path) -> CheckResult:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, cwd=ROOT)
         said = done.stdout.replace(f"{folder}/", "the run's ")
-        return CheckResult(**json.loads(said))
+        return CheckResult(**small_files.parse_json(said))
     except subprocess.TimeoutExpired:
         return CheckResult(NOT_CHECKED, f"the export of the untrained run took {_SECONDS} s")
     except ValueError:
