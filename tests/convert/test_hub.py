@@ -41,6 +41,7 @@ def connected(server, tmp_path, monkeypatch):
     constants = "huggingface_hub.constants"
     monkeypatch.setattr(f"{constants}.HF_HUB_OFFLINE", False)
     monkeypatch.setattr(f"{constants}.HF_HUB_DISABLE_XET", True)
+    monkeypatch.setattr(f"{constants}.HF_HUB_CACHE", str(tmp_path / "home" / "hub"))
     monkeypatch.setattr(f"{constants}.ENDPOINT", server.url)
     template = server.url + "/{repo_id}/resolve/{revision}/{filename}"
     monkeypatch.setattr(f"{constants}.HUGGINGFACE_CO_URL_TEMPLATE", template)

@@ -1,4 +1,4 @@
-"""flax_model.msgpack and the tokenizers in the last releases that run transformers 4's Flax T5.
+"""flax_model.msgpack and the tokenizer in the last releases that run transformers 4's Flax T5.
 
 `bash tests/flax_env.sh` sets them up in .venv-flax; without it the proof is skipped.
 """
@@ -31,10 +31,9 @@ from transformers import AutoTokenizer, FlaxT5ForConditionalGeneration
 
 with open("texts.json") as file:
     texts = json.load(file)
-fast, slow = (AutoTokenizer.from_pretrained("tokenizer", use_fast=fast) for fast in (True, False))
-assert (fast.is_fast, slow.is_fast) == (True, False)
+loaded = AutoTokenizer.from_pretrained("tokenizer")
 with open("ids.json", "w") as file:
-    json.dump([[list(kind(text).input_ids) for text in texts] for kind in (fast, slow)], file)
+    json.dump([list(loaded(text).input_ids) for text in texts], file)
 
 with np.load("batch.npz") as file:
     ids, shifted = file["encoder_input_tokens"], file["decoder_input_tokens"]
@@ -94,9 +93,7 @@ def test_transformers_4_computes_the_trainers_logits_and_ids(tmp_path):
         ours = t5x_logits.trainer_logits(weights, sizes, batch)
         np.testing.assert_allclose(np.load(tmp_path / folder / "logits.npy"), ours, atol=1e-4)
     wanted = [[*vocabulary.encode(text), vocabulary.eos_id] for text in SAMPLE]
-    fast, slow = json.loads((tmp_path / "ids.json").read_text())
-    assert fast == wanted
-    assert slow == wanted
+    assert json.loads((tmp_path / "ids.json").read_text()) == wanted
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

@@ -180,11 +180,9 @@ def test_a_position_that_does_not_fit_is_refused(tmp_path, saved, other, named):
         stream(**{"batch_size": 6, **other}).restore(str(tmp_path))
 
 
-def test_a_folder_without_a_position_has_none_and_is_refused(tmp_path):
+def test_a_folder_without_a_position_has_none(tmp_path):
     assert position.saved(str(tmp_path)) is None
     assert position.saved(None) is None
-    with pytest.raises(ValueError, match="save_dataset=False"):
-        stream().restore(str(tmp_path))
     stream(seed=5).save(str(tmp_path))
     assert position.saved(str(tmp_path))["seed"] == 5
 
