@@ -73,6 +73,12 @@ def write(folder: Path, run: TrainedRun, record: dict[str, Any], sizes: Sizes) -
     content.card().save(folder / "README.md")
 
 
+_NO_CACHE = (
+    "The decoder has more layers than the encoder. transformers makes a cache of as many layers as "
+    "the encoder has, so `generate` needs `use_cache=False`, as this folder sets it."
+)
+
+
 @dataclasses.dataclass(frozen=True)
 class CardContent:
     """A run's name and network, the record of its conversion, its weight files, gin and losses.
@@ -106,6 +112,8 @@ class CardContent:
         lines = [f"# {plain(self.name)}\n", "Trained on the T5X gin interface.\n", facts]
         lines += ["", self._proof(), "", *self._corpora(), "## Use", ""]
         lines += self._generation() if self._is_t5 else self._filling()
+        if self.sizes.config().get("use_cache") is False:
+            lines += [_NO_CACHE, ""]
         lines += [*self._evaluation(), *self._losses()]
         if self.gin:
             lines += ["## Configuration", "", *_python(self.gin.strip())]

@@ -1,3 +1,4 @@
+import dataclasses
 import math
 
 import pytest
@@ -117,3 +118,9 @@ def test_nothing_of_strangers_is_markup(sizes):
         return [token.type for token in [*found, *inline] if token.type not in TEXT]
 
     assert kinds(STRANGE) == kinds("name")
+
+
+def test_a_decoder_deeper_than_its_encoder_is_said_to_have_no_cache():
+    deep = dataclasses.replace(FAMILIES["t5_1_1"], num_encoder_layers=1, num_decoder_layers=3)
+    assert "use_cache=False" in page(sizes=deep)
+    assert "use_cache" not in page()
