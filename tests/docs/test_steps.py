@@ -26,7 +26,7 @@ SET_UP = "tests/launch/test_setup.py installs from a local index"
 TPU = "tests/preflight compiles for TPUs, and tests/launch has a simulated pod"
 ELSEWHERE = {
     r"launch/setup\.sh|pip install|pre-commit|git clone": SET_UP,
-    r"launch/tpu_\w+\.sh|launch/env\b|preflight\.sh ro_t5x_base": TPU,
+    r"launch/tpu\.py|launch/env\b|preflight\.sh ro_t5x_base": TPU,
     r"launch/quickstart\.sh$": "tests/launch/test_quickstart.py",
     r"tests/run\.sh": "it runs the tests, this one too",
     r"zensical": "tests/docs/test_site.py",

@@ -26,10 +26,14 @@ def publish(folder, sizes, dtype=torch.float32):
 
 
 def _randomize(model):
-    """Make each parameter random, also those that are ones or zeros before training."""
+    """Make each parameter random, also those that are ones or zeros before training.
+
+    Wide products are of smaller numbers, or float32 would not have enough digits for the logits.
+    """
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            torch.nn.init.normal_(parameter, 1.0 if "norm" in name.lower() else 0.0, 0.3)
+            deviation = min(0.3, parameter.shape[-1] ** -0.5)
+            torch.nn.init.normal_(parameter, 1.0 if "norm" in name.lower() else 0.0, deviation)
 
 
 _ENCODER = {"vocab_size": 60, "hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 12}
