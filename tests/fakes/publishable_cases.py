@@ -62,7 +62,7 @@ def draw(seed: int, folder) -> Case:
     (folder / "config.gin").write_text(gin_of(sizes, extra))
     shapes = {s: t.shape for t in weight_map.tensors(sizes) for s in t.sources}
     (folder / publishable.SHAPES).write_text(json.dumps(shapes))
-    (folder / publishable.TEXTS).write_text(json.dumps(TEXTS[:20]))
+    (folder / publishable.TEXTS).write_text(json.dumps({"lines": TEXTS[:20]}))
     return Case(str(folder), network, drawn)
 
 
