@@ -76,7 +76,8 @@ def steps(plan: TrainingPlan, first: int) -> CheckResult:
 
 def corpora(cfg: DatasetConfig, first: int, last: int) -> dict[str, CheckResult]:
     """Return what samples of the training corpora show, and how often steps read each, by name."""
-    found, shares = Corpora(cfg).looks(), Corpora(cfg).shares()
+    read = Corpora(cfg)
+    found, shares = read.looks(), read.shares()
     rows: dict[str, CheckResult] = {}
     for task, looked in found.items():
         name = lambda check, task=task: f"{check} of {task}" if len(shares) > 1 else check

@@ -73,10 +73,10 @@ def _check(model: Any, specs: StateSpecs, lines: Callable[[], list[str]]) -> Che
         versions = [importlib.metadata.version(library) for library in _LIBRARIES]
     except importlib.metadata.PackageNotFoundError as error:
         return CheckResult(NOT_CHECKED, f"{error.name} is not installed, which publishing needs")
-    with tempfile.TemporaryDirectory() as name:
-        folder = pathlib.Path(name)
-        gin_utils.summarize_gin_config(name, None, 0)
-        write_description(name, model, specs)
+    with tempfile.TemporaryDirectory() as run:
+        folder = pathlib.Path(run)
+        gin_utils.summarize_gin_config(run, None, 0)
+        write_description(run, model, specs)
         flat = flatten_dict(specs.on_disk["target"], sep="/")
         shapes = {path: array.shape for path, array in flat.items()}
         (folder / "shapes.json").write_text(json.dumps(shapes))
