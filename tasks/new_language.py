@@ -6,8 +6,8 @@
 The first writes tasks/czech.py, gin/cs_t5x_base.gin and launch/cs_t5x_base.sh, for FineWeb-2; the
 second the same for files of yours. Both print the three commands that follow: they train the
 vocabulary, train the model and convert it. A language is a code such as ces_Latn or cs, its English
-name, or its own. Without --size the amount of text decides. The files are yours to change; existing
-ones are kept unless --overwrite is given.
+name, or its own; --name calls its files otherwise. Without --size the amount of text decides. The
+files are yours to change; existing ones are kept unless --overwrite is given.
 """
 
 import argparse
@@ -124,8 +124,8 @@ class Text:
     cedilla: bool = False
 
 
-def of_language(language: Language) -> Text:
-    """Return FineWeb-2's text of a language."""
+def of_language(language: Language, name: str | None = None) -> Text:
+    """Return FineWeb-2's text of a language, whose files `name` names, or the language."""
     words = unicodedata.normalize("NFKD", re.sub(r"\([^)]*\d.*?\)", "", language.name))
     plain = words.encode("ascii", "ignore").decode()
     module = re.sub(r"\W+", "_", plain.lower()).strip("_")
@@ -141,8 +141,8 @@ def of_language(language: Language) -> Text:
     flags = f"--corpus {FINEWEB2} --config {language.code} --max_documents {SAMPLE}"
     return Text(
         about=f"{language.name}: pretraining on FineWeb-2",
-        module=module,
-        short=short,
+        module=name or module,
+        short=name or short,
         source=f'public.fineweb2("{language.code}")',
         imports="from tasks.languages import public",
         flags=flags + " --cedilla" * cedilla + RARE * (script in MANY_CHARACTERS),
@@ -159,12 +159,8 @@ def of_files(corpus: str, name: str) -> Text:
     """Return the text of files, or of a data set of the hub.
 
     Raises:
-      UserError: no file matches, or `name` cannot be a module of tasks/.
+      UserError: no file matches.
     """
-    if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
-        raise UserError(f"--name is {name!r}, but must be of a to z, digits and _, such as uk")
-    if (ROOT / "tasks" / name).is_dir():
-        raise UserError(f"--name is {name!r}, which is a folder of tasks/: give another name")
     path = os.path.abspath(os.path.expanduser(corpus))
     is_local = "://" not in corpus and not corpus.startswith(LIST)
     if is_local and os.path.isdir(path):
@@ -297,6 +293,14 @@ def report(text: Text, size: str, written: list[str]) -> str:
     return "\n".join(lines)
 
 
+def _check_name(name: str) -> None:
+    """Raise UserError unless `name` can be a module of tasks/."""
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+        raise UserError(f"--name is {name!r}, but must be of a to z, digits and _, such as uk")
+    if (ROOT / "tasks" / name).is_dir():
+        raise UserError(f"--name is {name!r}, which is a folder of tasks/: give another name")
+
+
 def _one(text: str) -> Language:
     """Return the language that a code or name means; raise UserError where it means several."""
     language, found = table.find(text), table.named(text)
@@ -316,18 +320,21 @@ def main(argv: list[str] | None = None) -> None:
     add("language", nargs="?", type=arguments.text, help=about)
     about = "your text instead: files, a folder with train*, @ and a list, or a hub name"
     add("--corpus", type=arguments.text, help=about)
-    add("--name", type=arguments.text, help="with --corpus: what the files are called, such as uk")
+    about = "what the files are called, such as uk; default by the language"
+    add("--name", type=arguments.text, help=about)
     add("--size", choices=PARTITIONS, help="of the model; default by the amount of text")
     add("--overwrite", action="store_true", help="replace the files if they exist")
     flags: argparse.Namespace = parser.parse_args(argv)
     if (flags.language is None) == (flags.corpus is None):
         raise UserError("name a language, such as czech, or give --corpus with text of yours")
-    if (flags.corpus is None) != (flags.name is None):
-        raise UserError("--corpus and --name go together: --corpus '/data/*.txt' --name uk")
+    if flags.corpus and not flags.name:
+        raise UserError("--corpus needs a --name: --corpus '/data/*.txt' --name uk")
+    if flags.name:
+        _check_name(flags.name)
     if flags.corpus:
         text = of_files(flags.corpus, flags.name)
     else:
-        text = of_language(_one(flags.language))
+        text = of_language(_one(flags.language), flags.name)
     size = flags.size or default_size(text)
     print(report(text, size, write(text, size, ROOT, flags.overwrite)))
 

@@ -38,9 +38,13 @@ def root(tmp_path):
         ("greek", "modern_greek", "el"),
     ],
 )
-def test_files_are_named_after_the_language(text, module, code):
+def test_files_are_named_after_the_language_or_by_name(text, module, code):
     recipe = f"{code}_t5x_base"
     assert list(made(text)) == [f"tasks/{module}.py", f"gin/{recipe}.gin", f"launch/{recipe}.sh"]
+    named = new_language.of_language(table.find(text), "mine")
+    paths = ["tasks/mine.py", "gin/mine_t5x_base.gin", "launch/mine_t5x_base.sh"]
+    assert list(new_language.files(named, "base")) == paths
+    assert named.source == of(text).source
 
 
 def test_no_two_languages_share_a_name():
@@ -132,6 +136,7 @@ def test_a_script_of_thousands_of_characters_falls_back_to_bytes(code):
         (["--corpus", "nowhere/*.txt", "--name", "uk"], "nowhere"),
         (["--corpus", "*.md", "--name", "Мова"], "--name"),
         (["--corpus", "*.md", "--name", "corpus"], "--name"),
+        (["czech", "--name", "Мова"], "--name"),
     ],
 )
 def test_what_is_not_clear_is_asked_for(words, said, capsys):
