@@ -13,7 +13,8 @@ from typing import Any
 
 from gin.config_parser import ImportStatement
 
-from common.errors import ROOT, nearest
+from common.errors import ROOT, first_line, nearest
+from t5x.settings.left_out import PAGE
 
 
 class Mistake(Exception):
@@ -54,6 +55,8 @@ def no_file(name: str, folders: Sequence[str]) -> str:
 def no_module(statement: ImportStatement, error: ImportError) -> str:
     """Explain an import that fails."""
     wanted, absent = statement.module, error.name or statement.module
+    if not isinstance(error, ModuleNotFoundError):  # a module that it imports lacks a name
+        return f"{wanted} cannot be imported: {first_line(error)}{_of_upstream(absent)}"
     if not f"{wanted}.".startswith(f"{absent}."):
         return (
             f"{wanted} cannot be imported: it needs the module {absent!r}, which is not installed"
@@ -95,5 +98,4 @@ def no_parameter(selector: str, name: str, known: Iterable[str]) -> str:
 
 
 def _of_upstream(module: str) -> str:
-    page = "; docs/t5x_compatibility.md says what of upstream T5X is left out"
-    return page if f"{module}.".startswith("t5x.") else ""
+    return f"; {PAGE}" if f"{module}.".startswith("t5x.") else ""

@@ -24,7 +24,8 @@ from t5x.train import train
 from t5x.trainer import Trainer
 from t5x.utils import RestoreCheckpointConfig
 
-NAMES = json.loads((GOLDEN / "upstream_names.json").read_text())["names"]
+GOLDEN_NAMES = json.loads((GOLDEN / "upstream_names.json").read_text())
+NAMES, PUBLIC = GOLDEN_NAMES["names"], GOLDEN_NAMES["public"]
 LEFT_OUT = {"weight_metrics_computer", "hyper_params"}
 OURS = (
     *(
@@ -145,22 +146,27 @@ def test_a_name_that_is_left_out_is_refused_by_name(line, name, tmp_path):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("module", "names"),
-    [
-        ("t5x.losses", "cross_entropy_with_logits Array PyTree"),
-        ("t5x.examples.t5.layers", "param_with_axes with_sharding_constraint default_embed_init"),
-        ("t5x.examples.t5.layers", "dynamic_vector_slice_in_dim DenseGeneral Shape Dtype"),
-        ("t5x.checkpoints", "LazyArray ChunkInfo"),
-        ("t5x.adafactor", "HEURISTIC_RULE FactorRule HParamMap"),
-        ("t5x.decoding", "StateCallbackFn LogitCallbackFn BeamState"),
-    ],
-)
-def test_every_name_that_a_module_lacks_leads_to_the_page(module, names, tmp_path):
-    package, _, last = module.rpartition(".")
-    for name in names.split():
-        with pytest.raises(ValueError, match=rf"{last} has no '{name}'.*t5x_compatibility"):
+@pytest.mark.parametrize("module", PUBLIC)
+def test_every_public_name_of_upstream_is_here_or_leads_to_the_page(module, tmp_path):
+    here = importlib.import_module(f"t5x.{module}")
+    package, _, last = here.__name__.rpartition(".")
+    for name in sorted(set(PUBLIC[module].split()) - vars(here).keys()):
+        with (
+            pytest.warns(UserWarning, match=rf"{module} has no '{name}'.*t5x_compatibility"),
+            pytest.raises(ImportError, match=name),
+        ):
+            exec(f"from t5x.{module} import {name}")
+        assert not hasattr(here, f"_{name}")  # without a warning
+        with pytest.raises(ValueError, match=rf"{last} has no '{name}'.*(nearest|t5x_compat)"):
             parse(tmp_path, f"from {package} import {last}\nX = @{last}.{name}()")
+
+
+def test_a_module_that_imports_what_is_left_out_is_refused_with_that_name(tmp_path, monkeypatch):
+    (tmp_path / "of_a_user.py").write_text("from t5x.losses import cross_entropy_with_logits")
+    monkeypatch.syspath_prepend(tmp_path)
+    match = r"of_a_user .*'cross_entropy_with_logits'.*t5x_compatibility"
+    with pytest.warns(UserWarning, match="t5x.losses"), pytest.raises(ValueError, match=match):
+        parse(tmp_path, "import of_a_user")
 
 
 def test_a_default_that_upstream_sets_on_the_model_is_used():
