@@ -56,7 +56,9 @@ def _delete_damaged(folder: pathlib.Path, without_checksum: bool) -> None:
         with contextlib.suppress(OSError):  # deleted by another run meanwhile
             is_noted = noted.exists()
             if noted.read_bytes() != _checksum(program).encode() if is_noted else without_checksum:
-                logging.warning("%s is damaged or incomplete: its program is compiled anew.", program)
+                logging.warning(
+                    "%s is damaged or incomplete: its program is compiled anew.", program
+                )
                 program.unlink()
                 noted.unlink(missing_ok=True)
 

@@ -77,7 +77,7 @@ def _check_that_nothing_is_missing(found: Configuration) -> None:
 def _check_main(found: Configuration) -> None:
     """Refuse a configuration that lacks parameters of the function about to be run."""
     for name, file in MAINS.items():
-        if function := getattr(sys.modules["__main__"], name, None):
+        if function := vars(sys.modules["__main__"]).get(name):
             needed = _needed(function)
             bound = [b for b in found.bindings if b.parameter and b.function is function]
             if lacking := sorted(needed - {binding.parameter for binding in bound}):

@@ -17,7 +17,7 @@ def answer_for(module: str) -> None:
     found = sys.modules[module]
 
     def lookup(name: str) -> Any:
-        if not name.startswith("_") and module != "__main__":  # which gin's bindings are sought in
+        if not name.startswith("_"):
             # `from … import` drops the text of an AttributeError, but not a warning.
             warnings.warn(f"{module} has no {name!r}; {PAGE}", stacklevel=2)
         raise AttributeError(f"module {module!r} has no attribute {name!r}", name=name, obj=found)
