@@ -3,7 +3,7 @@
     plan = triggers.training_plan(…)
     check_training(model, partitioner, cfgs, plan, …)      # of t5x.train
     check_inference(model, partitioner, cfg, output_dir)   # of t5x.eval and t5x.infer
-    check_memory(model, arrays, partitioner)               # before anything is built
+    check_memory(model, arrays, partitioner, rows, lengths)  # before anything is built
 
 Each raises UserError with the value, the reason and what to set. Types and limits of single
 numbers are checked before, when gin files are read (`t5x.settings.limits`).
@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from common.errors import UserError
 from common.tables import data_size
@@ -30,6 +31,7 @@ from t5x.monitoring import metric_writers
 from t5x.partitioning import PjitPartitioner
 from t5x.watch import Watch
 
+Lengths = Mapping[str, int] | None  # by feature
 Verify = Callable[..., None] | None  # (dataset cfg, model), raises if they do not fit
 
 
@@ -128,12 +130,16 @@ def check_inference(
     check_writable(output_dir)
 
 
-def check_memory(model: Any, arrays: Any, partitioner: PjitPartitioner) -> None:
+def check_memory(
+    model: Any, arrays: Any, partitioner: PjitPartitioner, rows: int = 0, lengths: Lengths = None
+) -> None:
     """Raise UserError if arrays, of which only shapes and shardings are known, cannot fit.
 
-    `arrays` are the parameters, and the optimizer's state where there is one.
+    `arrays` are the parameters, and the optimizer's state where there is one. With them a step
+    holds at least what `kept` counts of its `rows`.
     """
-    leaves, network = jax.tree.leaves(arrays), type(getattr(model.module, "config", None)).__name__
+    config = getattr(model.module, "config", None)
+    leaves, network = jax.tree.leaves(arrays), type(config).__name__
     size = lambda shape, dtype: math.prod(shape) * dtype.itemsize
     needed = sum(size(x.sharding.shard_shape(x.shape), x.dtype) for x in leaves)
     limit = memory_of(partitioner.mesh.devices.flat[0])
@@ -145,6 +151,27 @@ def check_memory(model: Any, arrays: Any, partitioner: PjitPartitioner) -> None:
             "head_dim, vocab_size or the number of layers, or divide it among more devices by "
             "partitioning.PjitPartitioner.num_partitions."
         )
+    held = rows * kept(config, lengths or {}) // partitioner.mesh.size
+    if limit is not None and needed + held > limit:
+        raise UserError(
+            f"A step has {rows:,} rows of {lengths} ids, of which the layers keep at least "
+            f"{data_size(held)} on each device, which has {data_size(limit)} and holds a state of "
+            f"{data_size(needed)}: lower BATCH_SIZE or TASK_FEATURE_LENGTHS, or divide a batch "
+            "into more trainer.Trainer.num_microbatches."
+        )
+
+
+def kept(config: Any, lengths: Mapping[str, int]) -> int:
+    """Return the least bytes that a step keeps of a row: the input of each layer, and the logits.
+
+    0 for a network whose configuration is not known.
+    """
+    of = lambda name: getattr(config, name, 0)
+    inputs, targets = lengths.get("inputs", 0), lengths.get("targets", 0)
+    layers = inputs * (of("num_encoder_layers") or of("num_layers"))
+    layers += targets * of("num_decoder_layers")
+    logits = targets * of("vocab_size") if of("num_decoder_layers") else 0
+    return (layers * of("emb_dim") + logits) * jnp.dtype(of("dtype") or "float32").itemsize
 
 
 def memory_of(device: jax.Device) -> int | None:

@@ -74,7 +74,7 @@ INFER += ("--gin.CHECKPOINT_PATH='{files}/absent'", "--gin.INFER_OUTPUT_DIR='{fo
 PRECOMPILE = ("--gin_file=t5x/configs/runs/precompile.gin", *TRAIN)
 
 RUN_SETTINGS = """
-BATCH_SIZE = '16' | 16.5 | None | True | 0 | -16 | [16] | {} | %BATCH_SIZE | sixteen | 1000000000
+BATCH_SIZE = '16' | 16.5 | None | True | 0 | -16 | [16] | {} | %BATCH_SIZE | sixteen | 1000000000 | 1048576
 RANDOM_SEED = 'a' | 1.5 | [1] | -1 | 18446744073709551616
 TRAIN_STEPS = '300' | 1.5 | -1 | None | %TRAIN_STEPS | [%TRAIN_STEPS] | %NOTHING -> NOTHING
 EVAL_STEPS = 0 | -1 | '3' | None | 1000000000
@@ -84,6 +84,7 @@ TASK_FEATURE_LENGTHS = None | 5 | 'x' | [128, 29] | {} | {'inputs': 0, 'targets'
 TASK_FEATURE_LENGTHS = {'inputs': 128, 'targets': -29} | {'inputs': '128', 'targets': 29}
 TASK_FEATURE_LENGTHS = {'inputs': 128} | {1: 128, 2: 29}
 TASK_FEATURE_LENGTHS = {'inputs': 1000000000, 'targets': 1000000000}
+TASK_FEATURE_LENGTHS = {'inputs': 1048576, 'targets': 1048576}
 MIXTURE_OR_TASK_NAME = 'nosuch' | '' | 5 | None
 MIXTURE_OR_TASK_MODULE = 'nosuch' | 5 | '.relative'
 MODEL_DIR = '' | 5 | None | '{folder}/a\\nb' | '/proc/nothing/run' | '{files}/text.txt/run'
