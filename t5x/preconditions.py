@@ -166,7 +166,7 @@ def kept(config: Any, lengths: Mapping[str, int]) -> int:
 
     0 for a network whose configuration is not known.
     """
-    of = lambda name: getattr(config, name, 0)
+    of: Callable[[str], Any] = lambda name: getattr(config, name, 0)
     inputs, targets = lengths.get("inputs", 0), lengths.get("targets", 0)
     layers = inputs * (of("num_encoder_layers") or of("num_layers"))
     layers += targets * of("num_decoder_layers")

@@ -24,7 +24,7 @@ def keep_programs(environment: Mapping[str, str]) -> None:
     """Keep programs in a folder of this user, unless JAX has a cache already; delete damaged ones.
 
     JAX_COMPILATION_CACHE_DIR sets another cache, JAX_ENABLE_COMPILATION_CACHE=false disables it.
-    In a bucket nothing is verified: each of a pod's hosts would read all programs at each start, and
+    In a bucket nothing is verified: each host of a pod would read all programs at each start, and
     whoever may write programs there may write their checksums too.
     """
     is_own = getattr(jax.config, "jax_compilation_cache_dir") is None  # noqa: B009 (unknown to mypy)
@@ -56,9 +56,7 @@ def _delete_damaged(folder: pathlib.Path, without_checksum: bool) -> None:
         with contextlib.suppress(OSError):  # deleted by another run meanwhile
             is_noted = noted.exists()
             if noted.read_bytes() != _checksum(program).encode() if is_noted else without_checksum:
-                logging.warning(
-                    "%s is damaged or incomplete: its program is compiled anew.", program
-                )
+                logging.warning("%s is damaged or cut off: its program is compiled anew.", program)
                 program.unlink()
                 noted.unlink(missing_ok=True)
 
