@@ -1,6 +1,6 @@
 """The parser of every command, types of its flags, and checks of output paths before any work.
 
-parser = arguments.parser("python -m report", "Draw runs.")   # has --help and --version
+parser = arguments.parser("python -m report", __doc__)   # has --help, with examples, and --version
 add = parser.add_argument
 add("--epochs", type=arguments.integer(1), default=1)
 add("--character_coverage", type=arguments.number(above=0, most=1))
@@ -9,16 +9,19 @@ arguments.check_output_file("--json", flags.json)
 
 import argparse
 import difflib
+import inspect
 import math
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
+import textwrap
 import tomllib
 from collections.abc import Callable, Container, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from common.errors import ROOT, UserError
 
@@ -46,9 +49,12 @@ class _Version(argparse.Action):
 class _Parser(argparse.ArgumentParser):
     """The parser of every command; see `parser`."""
 
+    without_words = False  # nothing was given to it
+
     def parse_known_args(self, args=None, namespace=None):
         known = self._option_string_actions
         given = with_underscores(sys.argv[1:] if args is None else args, known)
+        self.without_words = not given
         return super().parse_known_args(given, namespace)
 
     def error(self, message: str) -> NoReturn:
@@ -57,7 +63,8 @@ class _Parser(argparse.ArgumentParser):
             flag = name.split()[0].split("=")[0]
             near = difflib.get_close_matches(flag, self._option_string_actions, 1)
             message = f"{flag} is not a flag{f'; did you mean {near[0]}?' if near else ''}"
-        self.exit(2, f"Error: {' '.join(message.split())} (--help lists all flags)\n")
+        about = f"{self.description}\n\n" if self.without_words else ""
+        self.exit(2, f"{about}Error: {' '.join(message.split())} (--help lists all flags)\n")
 
 
 def with_underscores(args: Sequence[str], known: Container[str]) -> list[str]:
@@ -71,12 +78,20 @@ def with_underscores(args: Sequence[str], known: Container[str]) -> list[str]:
     return [written(arg) for arg in args]
 
 
-def parser(prog: str, description: str, **settings: Any) -> argparse.ArgumentParser:
+def parser(prog: str, description: str | None) -> argparse.ArgumentParser:
     """Return a parser that has --help and --version and takes no abbreviated flags.
 
+    `description` is the command's docstring. Its paragraphs are filled to the terminal's width; its
+    examples, which are indented, stay as they are. A command without words shows it.
     --push-to-hub is --push_to_hub. A mistake ends the command with status 2 and one sentence.
     """
-    made = _Parser(prog, description=description, allow_abbrev=False, **settings)
+    width = shutil.get_terminal_size().columns - 2
+    about = "\n\n".join(
+        part if part.startswith(" ") else textwrap.fill(part, width)
+        for part in inspect.cleandoc(description or "").split("\n\n")
+    )
+    raw = argparse.RawDescriptionHelpFormatter
+    made = _Parser(prog, description=about, allow_abbrev=False, formatter_class=raw)
     unset = argparse.SUPPRESS  # so that the parsed flags are the command's own
     about = "print the version and exit"
     made.add_argument("--version", action=_Version, nargs=0, dest=unset, default=unset, help=about)

@@ -1,9 +1,11 @@
 """Convert a run's checkpoints to Hugging Face folders, or a published model to a checkpoint.
 
-    python -m convert [FOLDER] [--out OUT] [--dtype bfloat16] [--average 3] …
-    python -m convert from_hf FOLDER OUT
+    python -m convert runs/ro_t5x_base --language ro --license apache-2.0
+    python -m convert runs/ro_t5x_base/checkpoint_2000 --push_to_hub user/name
+    python -m convert from_hf google/mt5-small runs/mt5_small
 
-FOLDER is a run's MODEL_DIR or one checkpoint; by default the newest run under runs/.
+Without a folder the newest run of runs/ is converted. `python -m convert from_hf --help` has the
+flags of the last one.
 """
 
 if __name__ == "__main__":  # before any library writes to stderr
@@ -32,15 +34,9 @@ from convert.sizes import T5Sizes
 from convert.text_model import MASK
 from convert.tokenizer import TrainedVocabulary, Vocabulary
 
-OTHERS = (
-    "'python -m convert from_hf', with its own --help, makes a T5X checkpoint of a Hugging Face "
-    "model."
-)
-
 
 def _arguments(argv: list[str]) -> argparse.Namespace:
-    about = "Convert the checkpoints of a run to Hugging Face folders."
-    parser = arguments.parser("python -m convert", about, epilog=OTHERS)
+    parser = arguments.parser("python -m convert", __doc__)
     add, text = parser.add_argument, arguments.text
     about = "a run's MODEL_DIR or one checkpoint (default: newest of runs/)"
     add("folder", nargs="?", type=text, help=about)
@@ -51,7 +47,8 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     about = "SentencePiece model, 'bytes' (ByT5), or 'none' for weights alone"
     add("--vocabulary", type=text, help=about)
     add("--model_type", choices=sorted(T5Sizes.families), help="default: the network's")
-    add("--dtype", choices=("float32", "bfloat16"), default="float32")
+    about = "of the converted weights (default: float32)"
+    add("--dtype", choices=("float32", "bfloat16"), default="float32", help=about)
     about = "default: pytorch and flax"
     add("--formats", nargs="+", choices=to_hf.FORMATS, default=to_hf.FORMATS, help=about)
     add("--all", action="store_true", help="every checkpoint of the run, even if one was named")

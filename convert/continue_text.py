@@ -53,11 +53,11 @@ class TextContinuer(TextModel):
 @guarded
 def main(argv: list[str]) -> None:
     """Print each beginning with its continuation."""
-    parser = arguments.parser("python -m convert.continue_text", "Continue texts.")
+    parser = arguments.parser("python -m convert.continue_text", __doc__)
     add = parser.add_argument
     add("folder", type=Path, help="a converted folder, or one that holds some")
     add("beginnings", nargs="+", type=arguments.text, help="the beginning of a text")
-    add("--tokens", type=arguments.integer(1), default=40, help="the most to add")
+    add("--tokens", type=arguments.integer(1), default=40, help="most pieces to add, default 40")
     add("--seed", type=arguments.integer(0), default=0, help="another one draws other words")
     args = parser.parse_args(argv)
     os.environ["HF_HUB_OFFLINE"] = "1"  # the folder is all that is needed

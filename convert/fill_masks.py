@@ -45,7 +45,7 @@ class MaskFiller(TextModel):
 @guarded
 def main(argv: list[str]) -> None:
     """Print each sentence with its mask filled in."""
-    parser = arguments.parser("python -m convert.fill_masks", "Fill in masks.")
+    parser = arguments.parser("python -m convert.fill_masks", __doc__)
     parser.add_argument("folder", type=Path, help="a converted folder, or one that holds some")
     parser.add_argument("sentences", nargs="+", help=f"each with one {MASK}")
     args = parser.parse_args(argv)

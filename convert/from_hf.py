@@ -1,14 +1,15 @@
 """Convert a published T5 or encoder to a T5X checkpoint, to continue or fine-tune its training.
 
-  write_checkpoint(Path("mt5-small"), Path("start"), step=0)
+    python -m convert from_hf google/mt5-small runs/start
+    write_checkpoint(Path("mt5-small"), Path("runs/start"), step=0)
 
-writes `start/checkpoint_0` with `target` and `state/step` (the optimizer starts fresh) and
-`start/config.gin` with the network's sizes. A T5's folder with a SentencePiece model gives
-`start/vocabulary.model`, whose `extra_ids` the gin binds; a ByT5's gin names its bytes. An
-encoder's tokenizer is copied to `start/tokenizer/`, and how a T5 generates is kept in
-`start/generation_config.json`. Only one tensor is in memory at a time, except of a Flax file.
-Converting back gives the same bits, except in the norm before the head of a umT5: its last bit may
-differ. Settings that are neither kept nor known to have no effect are printed.
+`checkpoint_0` has `target` and `state/step` (the optimizer starts fresh), and `config.gin` the
+network's sizes. A T5's folder with a SentencePiece model gives `vocabulary.model`, whose
+`extra_ids` the gin binds; a ByT5's gin names its bytes. An encoder's tokenizer is copied to
+`tokenizer/`, and how a T5 generates is kept in `generation_config.json`. Only one tensor is in
+memory at a time, except of a Flax file. Converting back gives the same bits, except in the norm
+before the head of a umT5: its last bit may differ. Settings that are neither kept nor known to have
+no effect are printed.
 """
 
 import dataclasses
@@ -202,8 +203,7 @@ def is_encoder(folder: Path) -> bool:
 
 def main(argv: list[str]) -> int:
     """Run `python -m convert from_hf FOLDER OUT`; errors are UserErrors of one sentence."""
-    about = "A Hugging Face T5, BERT, RoBERTa or ModernBERT to a T5X checkpoint."
-    parser = arguments.parser("python -m convert from_hf", about)
+    parser = arguments.parser("python -m convert from_hf", __doc__)
     add = parser.add_argument
     add("folder", type=arguments.text, help="a folder, or the hub's user/name")
     add("out", type=arguments.text, help="receives checkpoint_<step> and config.gin")

@@ -1,8 +1,8 @@
 """Measure what pretrained models can do, without fine-tuning them.
 
-python -m evaluation runs/ro_t5x_base --language ro --every_checkpoint
-python -m evaluation runs/ro_t5x_base google/mt5-small --language ro --out ro.json
-python -m evaluation runs/ro_t5x_base --language ro --text held_out.jsonl --pairs pairs.jsonl
+    python -m evaluation runs/ro_t5x_base --language ro --every_checkpoint
+    python -m evaluation runs/ro_t5x_base google/mt5-small --language ro --out ro.json
+    python -m evaluation runs/ro_t5x_base --language ro --text held_out.jsonl --pairs pairs.jsonl
 
 Without --text the documents are FineWeb-2's held-out ones, without --pairs the pairs MultiBLiMP's.
 """
@@ -39,19 +39,24 @@ _PACKAGES = ("datasets", "flax", "jax", "numpy", "sentencepiece", "tokenizers")
 @guarded
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the requested command."""
-    parser = arguments.parser("python -m evaluation", (__doc__ or "").split("\n")[0])
+    parser = arguments.parser("python -m evaluation", __doc__)
     add = parser.add_argument
-    add("models", nargs="+", type=arguments.text, metavar="MODEL")
+    about = "runs, checkpoints, Hugging Face folders or hub names"
+    add("models", nargs="+", type=arguments.text, metavar="MODEL", help=about)
     add("--language", required=True, type=arguments.text, help="a code or a name: ro, ces_Latn")
     add("--text", type=arguments.text, help="held-out documents: JSONL, parquet or text files")
     add("--pairs", type=arguments.text, help='lines of {"good": …, "bad": …}')
     add("--without", nargs="*", choices=MEASURES, default=(), help="what is not measured")
-    add("--objective", choices=models.OBJECTIVES, default=models.SPAN_CORRUPTION)
-    add("--every_checkpoint", action="store_true", help="of a run, not only the newest")
-    add("--passages", type=arguments.integer(1), default=400, help="of the held-out text")
-    add("--max_chars", type=arguments.integer(200), default=1000, help="of a passage")
-    add("--seed", type=arguments.integer(0), default=0, help="draws what is hidden")
-    add("--out", type=arguments.text, metavar="JSON", help="default runs/evaluation.json")
+    about = "how the model was trained, default span_corruption"
+    add("--objective", choices=models.OBJECTIVES, default=models.SPAN_CORRUPTION, help=about)
+    add("--every_checkpoint", action="store_true", help="measure all of a run, not only the newest")
+    about = "how many of the held-out text, default 400"
+    add("--passages", type=arguments.integer(1), default=400, help=about)
+    about = "length of a passage, default 1000"
+    add("--max_chars", type=arguments.integer(200), default=1000, help=about)
+    add("--seed", type=arguments.integer(0), default=0, help="another one hides other words")
+    about = "where the figures are written, default runs/evaluation.json"
+    add("--out", type=arguments.text, metavar="JSON", help=about)
     _evaluate(parser.parse_args(argv))
 
 

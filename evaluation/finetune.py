@@ -206,7 +206,7 @@ def _is_confusion(name: str) -> bool:
 
 
 def _arguments(argv: Sequence[str] | None) -> tuple[argparse.Namespace, list[str]]:
-    parser = arguments.parser("bash launch/finetune.sh", __doc__.splitlines()[0])
+    parser = arguments.parser("bash launch/finetune.sh", __doc__)
     add = parser.add_argument
     add("job", choices=downstream.JOBS, help="the task to train")
     add("--language", type=arguments.text, required=True, help="a code (ron_Latn, ro) or a name")

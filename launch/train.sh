@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # Trains a recipe of gin/ or resumes its run: bash launch/train.sh RECIPE [flags]
+#   bash launch/train.sh ro_t5x_tiny --dry_run                  checks all, trains nothing
 #   bash launch/train.sh ro_t5x_tiny --gin.TRAIN_STEPS=1000
-# Flags go to the trainer: --gin.TRAIN_STEPS=1000, --gin_file=more.gin, --dry_run. You may set:
+# Flags go to the trainer. Often set are --gin.TRAIN_STEPS, --gin.BATCH_SIZE and
+# --gin.TASK_FEATURE_LENGTHS; docs/settings.md lists all. --gin_file=more.gin adds a file. You may set:
 #   MODEL_DIR      where checkpoints and logs go: a folder or gs://…; default runs/RECIPE
 #   T5X_DIR        a checkout of upstream T5X, whose trainer then runs on the same gin and tasks;
 #                  launch/upstream.sh makes one, with its packages

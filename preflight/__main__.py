@@ -1,10 +1,10 @@
-r"""Check a run before a TPU is rented for it, on any machine.
+"""Check a run before a TPU is rented for it, on any machine.
 
-python -m preflight --gin_file gin/ro_t5x_base.gin --slice v4-8
-python -m preflight --gin_file gin/ro_t5x_base.gin --slice v4-8 --offline --gin.BATCH_SIZE=256
-python -m preflight --gin_file gin/ro_t5x_base.gin --compare v4-8,v4-32,v5e-16,v6e-8
-python -m preflight --gin_file gin/ro_t5x_base.gin --slice v4-8 --sweep
-python -m preflight --gin_file gin/ro_t5x_tiny.gin --slice here      # the devices that are there
+    python -m preflight --gin_file gin/ro_t5x_base.gin --slice v4-8
+    python -m preflight --gin_file gin/ro_t5x_base.gin --slice v4-8 --offline --gin.BATCH_SIZE=256
+    python -m preflight --gin_file gin/ro_t5x_base.gin --compare v4-8,v4-32,v5e-16,v6e-8
+    python -m preflight --gin_file gin/ro_t5x_base.gin --slice v4-8 --sweep
+    python -m preflight --gin_file gin/ro_t5x_tiny.gin --slice here  # the devices that are there
 
 The status is 0 if no check fails, 1 if one does, 2 for a wrong command. A check that could not be
 made reads "not checked" and does not fail.
@@ -45,11 +45,7 @@ DEFAULT = "gin/ro_t5x_base.gin"
 
 def parse_arguments(argv: list[str]) -> argparse.Namespace:
     """Return the flags; `--gin.NAME=value` as in every command."""
-    parser = arguments.parser(
-        "python -m preflight",
-        __doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = arguments.parser("python -m preflight", __doc__)
     add = parser.add_argument
     add("--gin_file", action="append", help=f"gin files, in order; default {DEFAULT}")
     add("--gin_bindings", action="append", default=[], help="'NAME = value', after the files")

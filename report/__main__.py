@@ -1,9 +1,11 @@
 r"""Report a run as one HTML page, or as a picture.
 
-python -m report                                  # the newest run of runs/, as runs/report.html
-python -m report runs/ro_t5x_tiny -o report.html
-python -m report runs/a gs://bucket/b -o both.html --watch     # again every minute until Ctrl-C
-python -m report runs/ro_t5x_tiny --png docs/quickstart.png
+    python -m report runs/ro_t5x_tiny
+    python -m report runs/a gs://bucket/b -o runs/both.html --watch
+    python -m report runs/ro_t5x_tiny --png docs/quickstart.png
+
+Without a folder it takes the newest run of runs/. With --watch it writes the page again every
+minute, until Ctrl-C.
 """
 
 import argparse
@@ -23,12 +25,13 @@ from report.run_data import HISTORY, Cache, Folder, RunData, load
 @guarded
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the requested command, and return the exit status."""
-    parser = arguments.parser("python -m report", __doc__.split("\n")[0])
+    parser = arguments.parser("python -m report", __doc__)
     add, text = parser.add_argument, arguments.text
     about = "a folder or gs://…; default the newest run of runs/"
     add("model_dirs", nargs="*", type=text, metavar="MODEL_DIR", help=about)
-    add("-o", "--out", type=text, metavar="HTML", help="default runs/report.html")
-    add("--png", type=text, metavar="PNG", help="draw the loss; -o writes the page as well")
+    add("-o", "--out", type=text, metavar="HTML", help="the page, default runs/report.html")
+    about = "draw the loss to this file; -o writes the page as well"
+    add("--png", type=text, metavar="PNG", help=about)
     about = "write it again every minute, or SECONDS; the open page reloads itself"
     add("--watch", nargs="?", type=float, const=60.0, metavar="SECONDS", help=about)
     return _report(parser.parse_args(argv))

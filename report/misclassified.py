@@ -1,7 +1,7 @@
 r"""Report the examples that a classifier gets wrong as one HTML page.
 
-python -m report.misclassified runs/quality_base/inference_eval/quality-1001900.jsonl -o wrong.html
-python -m report.misclassified runs/quality_infer/quality-predict.jsonl
+    python -m report.misclassified runs/quality_base/inference_eval/quality-1001900.jsonl
+    python -m report.misclassified runs/quality_infer/quality-predict.jsonl -o runs/wrong.html
 
 It reads the JSON lines that an evaluation writes to `inference_eval/` or t5x.infer writes, and
 groups the wrong examples by class and prediction, the most frequent confusion first.
@@ -90,11 +90,13 @@ def _matrix(counts: collections.Counter[tuple[str, str]]) -> str:
 @guarded
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the requested command, and return the exit status."""
-    parser = arguments.parser("python -m report.misclassified", __doc__.split("\n")[0])
+    parser = arguments.parser("python -m report.misclassified", __doc__)
     add = parser.add_argument
-    add("predictions", metavar="JSONL", help="predictions of an evaluation")
-    add("-o", "--out", type=arguments.text, metavar="HTML", help="default runs/misclassified.html")
-    add("--most", type=arguments.integer(0), default=50, help="texts of each confusion")
+    add("predictions", metavar="JSONL", help="predictions that an evaluation or t5x.infer wrote")
+    about = "the page, default runs/misclassified.html"
+    add("-o", "--out", type=arguments.text, metavar="HTML", help=about)
+    about = "most texts to show of each confusion, default 50"
+    add("--most", type=arguments.integer(0), default=50, help=about)
     values = parser.parse_args(argv)
     out = values.out or arguments.in_runs("misclassified.html")
     arguments.check_output_file("--out", out)

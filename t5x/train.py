@@ -1,4 +1,9 @@
-r"""Train: `python -m t5x.train --gin_file=gin/ro_t5x_tiny.gin --gin.MODEL_DIR='"runs/tiny"'`.
+r"""Train a recipe, or resume its run.
+
+    python -m t5x.train --gin_file=gin/ro_t5x_tiny.gin --gin.MODEL_DIR='"runs/tiny"'
+
+Often set are --gin.TRAIN_STEPS, --gin.BATCH_SIZE and --gin.TASK_FEATURE_LENGTHS; docs/settings.md
+lists all. --dry_run checks everything and trains nothing.
 
 The configuration is checked before the devices are used. Then the run resumes from its newest
 complete checkpoint, data position included, or starts. It writes to MODEL_DIR `checkpoint_<step>/`,

@@ -314,7 +314,7 @@ def _one(text: str) -> Language:
 @guarded
 def main(argv: list[str] | None = None) -> None:
     """Write the files of a language, or of text of the user's."""
-    parser = arguments.parser("python -m tasks.new_language", __doc__.splitlines()[0])
+    parser = arguments.parser("python -m tasks.new_language", __doc__)
     add = parser.add_argument
     about = "a code (ces_Latn, cs) or a name (czech, čeština), for FineWeb-2"
     add("language", nargs="?", type=arguments.text, help=about)

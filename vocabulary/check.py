@@ -171,11 +171,12 @@ def same_ids(path: str, texts: Sequence[str], extra_ids: int = 0) -> CheckResult
 @guarded
 def main(argv: Sequence[str] | None = None) -> int:
     """Print all checks, and return the status; the corpus is read last."""
-    parser = arguments.parser("python -m vocabulary.check", __doc__.splitlines()[0])
+    parser = arguments.parser("python -m vocabulary.check", __doc__)
     add = parser.add_argument
     add("model", type=arguments.text, help=corpus.MODEL_HELP)
-    add("--vocab_size", type=arguments.integer(1), help="T5Config.vocab_size of its model")
-    about = "100 if seqio adds the sentinels (T5's own)"
+    about = "network.T5Config.vocab_size of the recipe, default that of the file"
+    add("--vocab_size", type=arguments.integer(1), help=about)
+    about = "100 if seqio adds the sentinels, as with T5's own vocabulary; default 0"
     add("--extra_ids", type=arguments.integer(0), default=0, help=about)
     add("--beside", type=arguments.text, help=BESIDE_HELP)
     corpus.add_arguments(parser, required=False, max_documents=2000)

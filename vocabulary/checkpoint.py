@@ -61,11 +61,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of a command that changes a vocabulary."""
     add = parser.add_argument
     add("model", type=arguments.text, help=MODEL_HELP)
-    add("--extra_ids", type=arguments.integer(0), default=0, help="100 for T5's own layout")
+    add("--extra_ids", type=arguments.integer(0), default=0, help="100 for T5's own vocabulary")
     about = "the new model, or with --checkpoint the new run"
     add("--out", type=arguments.text, required=True, help=about)
     add("--checkpoint", help="a T5X run or checkpoint to change too; --out is then a new run")
-    add("--network", help="if there is no gin beside it: t5_1_1/base, a .gin, or a .json")
+    about = "the network if the checkpoint has no gin: t5_1_1/base, a .gin, or a .json"
+    add("--network", help=about)
 
 
 def check_out(args: argparse.Namespace) -> None:

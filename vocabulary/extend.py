@@ -96,7 +96,7 @@ def _read_words(path: str) -> list[str]:
 @guarded
 def main(argv: Sequence[str] | None = None) -> int:
     """Extend, write, check, and return the status."""
-    parser = arguments.parser("python -m vocabulary.extend", "Add words to a vocabulary.")
+    parser = arguments.parser("python -m vocabulary.extend", __doc__)
     checkpoint.add_arguments(parser)
     parser.add_argument("--pieces", required=True, help="a file with one word a line")
     args = parser.parse_args(argv)

@@ -175,7 +175,7 @@ def _check_out(path: str, kind: str, overwrite: bool) -> None:
 
 
 def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = arguments.parser("python -m vocabulary.train", "Train a vocabulary.")
+    parser = arguments.parser("python -m vocabulary.train", __doc__)
     add, number = parser.add_argument, arguments.integer(1)
     corpus.add_arguments(parser, required=True)
     kinds = ("sentencepiece", *tokenizer_training.KINDS)
@@ -188,8 +188,10 @@ def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     about = "path of the model, with the .vocab listing beside it; an encoder's folder"
     add("--out", type=arguments.text, required=True, help=about)
     add("--byte_fallback", action="store_true", help="bytes instead of <unk>, as in mT5")
-    add("--character_coverage", type=arguments.number(above=0, most=1), default=0.9999)
-    about = "lines kept, sampled uniformly, of which repeated ones count once"
+    about = "the share of the text's characters that become pieces, default 0.9999"
+    real = arguments.number(above=0, most=1)
+    add("--character_coverage", type=real, default=0.9999, help=about)
+    about = "most lines to keep, drawn from all; repeated ones count once"
     add("--max_lines", type=number, default=5_000_000, help=about)
     add("--overwrite", action="store_true", help="replace an existing --out")
     add("--beside", type=arguments.text, help=BESIDE_HELP)

@@ -100,7 +100,7 @@ def _print_size(name: str, model: spm.ModelProto, extra_ids: int, sample: list[s
 @guarded
 def main(argv: Sequence[str] | None = None) -> int:
     """Trim, write, print both sizes, check, and return the status."""
-    parser = arguments.parser("python -m vocabulary.trim", "Trim a vocabulary to a corpus.")
+    parser = arguments.parser("python -m vocabulary.trim", __doc__)
     checkpoint.add_arguments(parser)
     corpus.add_arguments(parser, required=True)
     about = "pieces to keep (default: all used pieces)"

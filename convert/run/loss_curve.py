@@ -1,8 +1,11 @@
 """A run's loss curve and metrics, read from its files without TensorFlow.
 
-curves = loss_curve(Path("runs/ro_t5x_tiny"))      # {"train": [(100, 5.9), …], …}
-evaluations(Path("runs/ro_diacritics_tiny"))       # {"ro_mini_diacritics": (2000, {"f1": 0.8})}
-python -m convert.run.loss_curve runs/ro_t5x_tiny  # 8.12 at step 100, 5.90 at step 1,000: …
+    python -m convert.run.loss_curve runs/ro_t5x_tiny  # 8.12 at step 100, 5.90 at step 1,000: …
+
+    curves = loss_curve(Path("runs/ro_t5x_tiny"))      # {"train": [(100, 5.9), …], …}
+    evaluations(Path("runs/ro_diacritics_tiny"))       # {"ro_mini_diacritics": (2000, {"f1": 0.8})}
+
+The command prints the first and the last loss of each validation split, in nats a token.
 """
 
 import sys
@@ -91,7 +94,7 @@ def draw(curves: dict[str, list[tuple[int, float]]], title: str, path: Path) -> 
 @guarded
 def main(argv: list[str]) -> None:
     """Print the first and last loss, in nats a token, of each validation split of the run."""
-    parser = arguments.parser("python -m convert.run.loss_curve", main.__doc__ or "")
+    parser = arguments.parser("python -m convert.run.loss_curve", __doc__)
     parser.add_argument("run", type=Path, help="a run's MODEL_DIR")
     run = parser.parse_args(argv).run
     if not run.is_dir():

@@ -108,19 +108,22 @@ def parse_flags(argv: Sequence[str]) -> tuple[CacheJob, list[str], str]:
     Raises:
       UserError: --lengths is not of the form inputs=512,targets=114.
     """
-    parser = arguments.parser("python -m tasks.cache", __doc__.splitlines()[0])
+    parser = arguments.parser("python -m tasks.cache", __doc__)
     add, text, number = parser.add_argument, arguments.text, arguments.integer(0)
     add("--task", type=text, required=True, help="a registered task's name")
     add("--out", type=text, required=True, help="the folder of caches, local or gs://")
-    add("--lengths", default="", help="inputs=512,targets=114: finished examples")
+    add("--lengths", default="", help="inputs=512,targets=114: cache finished examples")
     add("--epochs", type=arguments.integer(1), default=1, help="how often the corpus is corrupted")
-    add("--splits", type=text, default="train,validation")
-    add("--seed", type=number, default=0, help="of order and noise")
-    add("--shards", type=number, default=0, help="files an epoch; default by size")
-    add("--part_mb", type=number, default=0, help="text a step; default by size")
-    add("--module", action="append", dest="modules", help="imported first (tasks.romanian)")
-    add("--gin_bindings", action="append", default=[], dest="bindings", help="'name = value'")
-    add("--runner", default="", help="Beam's; default all cores of this machine")
+    add("--splits", type=text, default="train,validation", help="default train,validation")
+    add("--seed", type=number, default=0, help="of the order and the noise")
+    add("--shards", type=number, default=0, help="files of an epoch; default by size")
+    about = "megabytes of text to read at a time; default by size"
+    add("--part_mb", type=number, default=0, help=about)
+    about = "the module that registers the task, such as tasks.romanian"
+    add("--module", action="append", dest="modules", help=about)
+    about = "a setting of gin, 'name = value'"
+    add("--gin_bindings", action="append", default=[], dest="bindings", help=about)
+    add("--runner", default="", help="Beam's runner; default all cores of this machine")
     args, others = parser.parse_known_args(argv)
     fields = vars(args)
     runner = fields.pop("runner")

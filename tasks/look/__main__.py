@@ -3,7 +3,7 @@
     python -m tasks.look ro_mini_span_corruption
     python -m tasks.look my_task --module my_tasks --documents 5000 --lengths inputs=512,targets=114
 
-prints the figures of a sample (lengths, tokens a word, unknown characters, what is left out and
+It prints the figures of a sample (lengths, tokens a word, unknown characters, what is left out and
 why, how far the records are mixed), ten documents and ten examples with their spans marked, and
 writes the same in full as an HTML page. The sample is spread over the corpus, and nothing is read
 beyond it.
@@ -26,16 +26,21 @@ from tasks.look import figures, page
 @guarded
 def main(argv: Sequence[str] | None = None) -> None:
     """Print the look, and write its page."""
-    parser = arguments.parser("python -m tasks.look", __doc__.splitlines()[0])
+    parser = arguments.parser("python -m tasks.look", __doc__)
     add = parser.add_argument
     add("task", type=arguments.text, help="a registered task's name")
-    add("--split", type=arguments.text, default="train", help="of the corpus, default train")
-    add("--documents", type=arguments.integer(1), default=1000, help="to sample, default 1000")
-    add("--lengths", default="", help="of examples; default inputs=512 and what the task needs")
-    add("--seed", type=arguments.integer(0), default=0, help="of the sample")
-    add("--html", type=arguments.text, help="the page; default runs/look_TASK.html")
-    add("--module", action="append", help="registers the task; default all modules of tasks/")
-    add("--gin_bindings", action="append", default=[], help="'name = value'")
+    about = "the part of the corpus to sample, default train"
+    add("--split", type=arguments.text, default="train", help=about)
+    about = "how many to sample, default 1000"
+    add("--documents", type=arguments.integer(1), default=1000, help=about)
+    about = "inputs=512,targets=114: tokens of an example; default what the task needs"
+    add("--lengths", default="", help=about)
+    add("--seed", type=arguments.integer(0), default=0, help="another one draws another sample")
+    about = "where the page is written, default runs/look_TASK.html"
+    add("--html", type=arguments.text, help=about)
+    about = "the module that registers the task; default all of tasks/"
+    add("--module", action="append", help=about)
+    add("--gin_bindings", action="append", default=[], help="a setting of gin, 'name = value'")
     flags = parser.parse_args(argv)
     path = flags.html or arguments.in_runs(f"look_{flags.task}.html")
     arguments.check_output_file("--html", path)

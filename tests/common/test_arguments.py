@@ -33,7 +33,7 @@ def test_a_flag_has_limits(kind, good, bad, capsys):
 
 
 def test_a_mistake_is_one_sentence_and_dashes_are_underscores(capsys):
-    parser = arguments.parser("python -m x", "Do it.")
+    parser = arguments.parser("python -m x", "Do.\n\n    python -m x --push_to_hub a\n\nLook.")
     parser.add_argument("--push_to_hub")
     assert parser.parse_args(["--push-to-hub", "--a-b"[2:]]).push_to_hub == "a-b"
     assert vars(parser.parse_args(["--push-to-hub=user/a-b"])) == {"push_to_hub": "user/a-b"}
@@ -46,6 +46,10 @@ def test_a_mistake_is_one_sentence_and_dashes_are_underscores(capsys):
         with pytest.raises(SystemExit, match="2"):
             parser.parse_args(words)
         assert capsys.readouterr().err == f"Error: {said} (--help lists all flags)\n"
+    parser.add_argument("folder")
+    with pytest.raises(SystemExit, match="2"):
+        parser.parse_args([])
+    assert "    python -m x --push_to_hub a\n" in capsys.readouterr().err
 
 
 def test_a_place_that_can_be_written_is_left_as_it_was(tmp_path):

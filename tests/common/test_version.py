@@ -1,6 +1,7 @@
 """Every command answers --help and --version, and a mistake, in the same way."""
 
 import importlib
+import re
 import subprocess
 import sys
 import tomllib
@@ -27,13 +28,16 @@ LIGHT = {"convert.run.loss_curve", "report.__main__", "report.misclassified", "t
 
 @pytest.mark.parametrize("module", COMMANDS)
 def test_a_command_answers(module, capsys):
-    usage = f"usage: python -m {module.removesuffix('.__main__')} "
-    for flag, begin in (("--help", usage), ("--version", "t5x-")):
+    command = f"python -m {module.removesuffix('.__main__')} "
+    for flag, begin in (("--version", "t5x-"), ("--help", f"usage: {command}")):
         with pytest.raises(SystemExit) as end:
             importlib.import_module(module).main([flag])
         out, err = capsys.readouterr()
         assert (end.value.code, err) == (0, "")
         assert out.startswith(begin)
+    assert f"\n    {command}" in out, "an example"
+    flags = re.split(r"\n  (?=\S)", out.partition("\npositional arguments:")[2] or out)[1:]
+    assert all(re.search(r"\S(  |\n {10,})", flag) for flag in flags), flags
     if module not in LIGHT:
         source = (ROOT / module.replace(".", "/")).with_suffix(".py").read_text()
         assert "log.start()" in source.partition("\nimport ")[0]
