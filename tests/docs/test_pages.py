@@ -16,8 +16,8 @@ ids = lambda path: str(path.relative_to(ROOT))
 # Files that the user writes, or a run.
 OF_THE_USER = {
     *("gin/my_t5x_base.gin", "gin/my_t5x_tiny.gin", "launch/my_t5x_tiny.sh", "launch/env"),
-    *("launch/uk_t5x_base.sh", "tasks/uk.py", "tasks/my_language.py", "tasks.my_language"),
-    *("data/quality/train.csv", "tasks.my_task"),
+    *("gin/uk_t5x_base.gin", "launch/uk_t5x_base.sh", "tasks/uk.py"),
+    *("data/quality/train.csv", "tasks.my_task", "tasks/my_language.py", "tasks.my_language"),
     "vocabulary.model",  # a file of MODEL_DIR
 }
 
