@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 
 import pytest
 
@@ -15,12 +16,14 @@ from fakes.paths import ROOT
 
 NOTEBOOK = ROOT / "notebooks" / "your_language.ipynb"
 CONTENT = json.loads(NOTEBOOK.read_text())
-# A small run, which keeps its checkpoints on the hub.
+# A small run of local text, which keeps its checkpoints on the hub.
 PARAMETERS = """
-NAME, CORPUS, CONFIG = "tiny", "./data/ro_mini", None
-VOCABULARY_SIZE, SIZE = 1024, "t5x/examples/t5/t5_1_1/tiny.gin"
-INPUTS, TARGETS, BATCH_SIZE, CHECKPOINT_STEPS, MINUTES = 64, 18, 8, 3, 8
-KEEP_ON = "user/name"
+NAME, CORPUS, SIZE, MINUTES, KEEP_ON = "small_run", "./data/ro_mini", "tiny", 8, "user/name"
+FLAGS = (
+    "--gin.BATCH_SIZE=8 --gin.EVAL_STEPS=1 --gin.EVAL_PERIOD=3 "
+    "--gin.network.T5Config.num_encoder_layers=1 --gin.network.T5Config.num_decoder_layers=1 "
+    "--gin.utils.SaveCheckpointConfig.period=3 --gin.TRAIN_STEPS="
+)
 """
 EXECUTE = """
 import sys
@@ -55,39 +58,77 @@ def test_it_is_valid_and_has_no_outputs():
     assert tags.count(["parameters"]) == 1
 
 
+def test_a_button_opens_the_notebook_of_this_repository():
+    (repository,) = re.findall(r'"https://github.com/(\S+)\\"', NOTEBOOK.read_text())
+    address = (
+        f"colab.research.google.com/github/{repository}/blob/main/{NOTEBOOK.relative_to(ROOT)}"
+    )
+    for page in (NOTEBOOK, ROOT / "README.md", ROOT / "docs/index.md"):
+        for button in re.findall(r"colab.research.google.com/github/[^)]*", page.read_text()):
+            assert button == address, page
+
+
+def files_of(clone):
+    """Return the contents of a clone's files, by path, without what is made in every run."""
+    made = ("runs/", "vocabularies/")
+    paths = {str(path.relative_to(clone)): path for path in clone.rglob("*") if path.is_file()}
+    return {
+        name: path.read_bytes()
+        for name, path in paths.items()
+        if not name.startswith(made) and "__pycache__" not in name
+    }
+
+
 @pytest.mark.slow
-def test_it_trains_is_cut_off_resumes_and_publishes(tmp_path):
+def test_it_trains_is_cut_off_resumes_and_publishes_and_runs_again(tmp_path):
+    clone = tmp_path / "clone"
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True)
     for name in listed.stdout.decode().split("\0")[:-1]:
         if not name.startswith(("tests/", "docs/", "benchmarks/")):
-            (tmp_path / "clone" / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, tmp_path / "clone" / name)
+            (clone / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, clone / name)
+    (clone / "tasks/my_language.py").write_text("MINE = True\n")
+    before = files_of(clone)
 
     def execute(cells, parameters):
         command = [optional_python(), "-c", EXECUTE, str(NOTEBOOK), str(cells)]
         done = subprocess.run(
             [*command, PARAMETERS + parameters],
-            cwd=tmp_path / "clone",
+            cwd=clone,
             env=environment,
             capture_output=True,
             text=True,
         )
         assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+        assert "Traceback" not in done.stdout
+        assert "Warning" not in done.stdout
+        assert "\x1b" not in done.stdout
+        assert done.stdout.count("\n") < 200, done.stdout  # a bar would print a line for each step
         return done.stdout
 
     with HubStandIn() as hub:
-        python = {"PYTHON": str(ROOT / ".venv" / "bin" / "python"), "JAX_PLATFORMS": "cpu"}
+        python = {"PYTHON": sys.executable, "JAX_PLATFORMS": "cpu", "FORCE_COLOR": "1"}
         environment = os.environ | hub.environment(tmp_path / "home") | python
         up_to_training = 1 + next(
             i for i, cell in enumerate(CONTENT["cells"]) if "keep_uploading" in str(cell["source"])
         )
-        execute(up_to_training, "STEPS = 6\n")
+        execute(up_to_training, "FLAGS += '6'\n")
         assert "checkpoint_6/commit_success.txt" in hub.files
-        shutil.rmtree(tmp_path / "clone" / "runs")  # another machine
-        said = execute(len(CONTENT["cells"]), "STEPS = 9\nPUBLISH_AS = 'user/name'\n")
-        assert "Resuming from step 6" in said
-        assert f"{hub.url}/user/name" in said
-        assert "image/png" in said
-        assert re.search(r"^  Copiii merg la \[.*\] în fiecare zi\.$", said, re.M)
+        shutil.rmtree(clone / "runs")  # another machine
+        shutil.rmtree(clone / "vocabularies")
+        for publish in ("PUBLISH_AS = 'user/name'\n", ""):
+            said = execute(len(CONTENT["cells"]), "FLAGS += '9'\n" + publish)
+            assert "image/png" in said
+            assert re.search(r"^  Copiii merg la \[.*\] în fiecare zi\.$", said, re.M)
+            if publish:
+                assert "Resuming from step 6" in said
+                assert f"{hub.url}/user/name" in said
         assert "checkpoint_9/commit_success.txt" in hub.files
         assert {"model.safetensors", "spiece.model", "README.md"} <= hub.files.keys()
+    after = files_of(clone)
+    assert {name: after[name] for name in before} == before
+    assert after.keys() - before.keys() == {
+        "tasks/notebook.py",
+        "gin/notebook_t5x_tiny.gin",
+        "launch/notebook_t5x_tiny.sh",
+    }
