@@ -114,7 +114,7 @@ class CardContent:
         lines += self._generation() if self._is_t5 else self._filling()
         if self.sizes.config().get("use_cache") is False:
             lines += [_NO_CACHE, ""]
-        lines += [*self._evaluation(), *self._losses()]
+        lines += [*self._labels(), *self._evaluation(), *self._losses()]
         if self.gin:
             lines += ["## Configuration", "", *_python(self.gin.strip())]
         text = "\n".join(lines)
@@ -223,6 +223,14 @@ class CardContent:
         code = ["from transformers import pipeline", "", f"fill = pipeline('fill-mask', {name!r})"]
         shown = [f"- {plain(text)} → {plain(output)}" for text, output in examples]
         return [*_python(*code, *(f"fill({text!r})" for text, _ in examples)), *shown, ""]
+
+    def _labels(self) -> list[str]:
+        """Return what a classifier writes for each label."""
+        lines = []
+        for task, pieces in self.record.get("labels", {}).items():
+            table = markdown.table(["label", "the model writes"], pieces.items(), left=2)
+            lines += [f"### {plain(task)}", "", table, ""]
+        return ["## Labels", "", *lines] if lines else []
 
     def _evaluation(self) -> list[str]:
         lines = []

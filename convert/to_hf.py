@@ -103,6 +103,7 @@ def _request(run: TrainedRun, steps: list[int], options: ConversionOptions) -> d
         "sizes": dataclasses.asdict(options.sizes),
         "generation": run.generation(),
     }
+    request |= {"labels": labels} if (labels := run.labels()) else {}
     return json.loads(json.dumps(request))
 
 

@@ -6,7 +6,7 @@
 
 Training, `infer_eval`, `eval` and `infer` then predict with one decoder step, and only ids leave
 the device. A prediction is the token of a class, followed by the end of sequence if the length
-allows it. Its text is the name of the class.
+allows it. The task turns its text into the label of the class.
 
 Shapes: B batch, N decodes a row, T target length, V vocab, C classes.
 """

@@ -23,6 +23,7 @@ if __name__ == "__main__":  # before any library is imported
 
     log.start()
 
+import copy
 import dataclasses
 import functools
 import hashlib
@@ -325,8 +326,17 @@ class TaskFiles:
 
     def _write_chunk(self, task, results, shown, spec, path: str) -> None:
         as_dataset = tf.data.Dataset.from_generator(lambda: shown, output_signature=spec)
-        vocabulary = task.output_features[self.vocabulary_of].vocabulary
+        vocabulary = with_labels(task.output_features[self.vocabulary_of].vocabulary, task)
         self.write_fn(path, results, as_dataset, self.mode, vocabulary)
+
+
+def with_labels(vocabulary: seqio.Vocabulary, task: seqio.Task) -> seqio.Vocabulary:
+    """Return a vocabulary that decodes ids to the labels of a task's classes, if it has such."""
+    if not hasattr(task, "labels"):
+        return vocabulary
+    shown = copy.copy(vocabulary)
+    shown.decode = lambda ids: task.postprocess_fn(vocabulary.decode(ids))
+    return shown
 
 
 def examples_of(
@@ -371,8 +381,9 @@ def with_lines(cfg: DatasetConfig, path: str, prefix: str, model: Any, mode: str
     vocabularies = model.input_vocabulary, model.output_vocabulary
     name = cfg.mixture_or_task_name
     known = isinstance(name, str) and name in seqio.TaskRegistry.names()
-    usual = getattr(seqio.TaskRegistry.get(name), "prefix", "") if known else ""
-    task = text_file_task.line_task(path, *vocabularies, cfg.split, prefix)
+    usual_task = seqio.TaskRegistry.get(name) if known else None
+    usual = getattr(usual_task, "prefix", "")
+    task = text_file_task.line_task(path, *vocabularies, cfg.split, prefix, usual_task)
     first = task.source.examples[0]
     if not prefix and not first["inputs"].startswith(usual):
         print(

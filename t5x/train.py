@@ -47,7 +47,7 @@ from t5x.input_pipeline.config import DatasetConfig
 from t5x.input_pipeline.corpora import Corpora
 from t5x.input_pipeline.stream import TrainStream, eval_sets
 from t5x.loop import cooldown, publishable
-from t5x.loop.model_dir import check_vocabulary, saved_by_another, write_description
+from t5x.loop.model_dir import check_vocabulary, saved_by_another, write_description, write_labels
 from t5x.loop.start import (
     Start,
     delete_damaged_after,
@@ -253,6 +253,7 @@ def train(
             lease=lease,
         )
         write_description(model_dir, model, specs)
+        write_labels(model_dir, train_dataset_cfg.tasks_with_split)
         summarize_config_fn(model_dir, run.writer("train"), step)
         step = run.run(evaluate_first=run_eval_before_training and not start.is_own)
 

@@ -36,16 +36,17 @@ def add(
     metric_fns: Sequence[Callable] = (),
     lengths: Mapping[str, int] = LENGTHS,
     cut: Truncate | None = None,
-    checks: Callable[[seqio.Vocabulary], object] | None = None,
+    labels: Callable[[], Mapping[str, str]] | None = None,
     **normalization,
 ) -> seqio.Task:
     """Register a task whose source gives {"inputs", "targets"}, such as `tasks.rows.Rows`.
 
     `vocabulary` is as for `tasks.corpora.token_feature`; `prefix` precedes every input; `lengths`,
     in tokens with EOS, apply if a run sets none. `cut` truncates inputs, from (ids, number to keep,
-    vocabulary), without Python branches on tensors; by default it keeps the beginning. `checks` is
-    called with the vocabulary before anything is read, and raises if it is unsuitable.
-    `normalization` are arguments of `tasks.text.normalize.preprocess`.
+    vocabulary), without Python branches on tensors; by default it keeps the beginning. `labels`
+    returns the text that the model writes for each target, so that only people see the target; it
+    is called before anything is read. `normalization` are arguments of
+    `tasks.text.normalize.preprocess`.
     """
     feature = corpora.token_feature(vocabulary)
     counter = getattr(source, "counter", None) or RecordCounter(name)
@@ -53,7 +54,7 @@ def add(
         name,
         source=source,
         preprocessors=[
-            functools.partial(_texts, prefix=prefix, checks=checks, normalization=normalization),
+            functools.partial(_texts, prefix=prefix, labels=labels, normalization=normalization),
             tokenize.tokenize_examples,
             seqio.CacheDatasetPlaceholder(),
             functools.partial(
@@ -62,22 +63,40 @@ def add(
                 cut=cut,
                 counter=counter,
                 prefix=prefix,
-                names=_label_names(source),
+                names=() if labels else _label_names(source),
             ),
         ],
         output_features={"inputs": feature, "targets": feature},
+        postprocess_fn=functools.partial(_label_of, labels=labels) if labels else None,
         metric_fns=list(metric_fns),
         shuffle_buffer_size=SHUFFLED,
         task_cls=cached.Task,
     )
     task.prefix = prefix  # for programs that feed their own texts to the model
+    if labels:
+        task.labels = labels
     return task
 
 
-def _texts(dataset, output_features, prefix: str, checks, normalization):
-    if checks:
-        checks(output_features["targets"].vocabulary)
-    for side in ("inputs", "targets"):
+def _label_of(text: str, labels, is_target: bool = False, **_) -> str:
+    """Return the label of what the model wrote, for metrics; a target is a label already."""
+    label_of = {piece: label for label, piece in labels().items()}
+    return text if is_target else label_of.get(text.strip(), text)
+
+
+def _to_pieces(labels: Mapping[str, str]):
+    def fn(example):
+        place = tf.argmax(tf.equal([*labels], example["targets"]))
+        pieces = tf.gather([*labels.values()], place)
+        return {**example, "targets": pieces, "targets_pretokenized": example["targets"]}
+
+    return fn
+
+
+def _texts(dataset, output_features, prefix: str, labels, normalization):
+    if labels:
+        dataset = dataset.map(_to_pieces(labels()))
+    for side in ("inputs",) if labels else ("inputs", "targets"):
         dataset = normalize.preprocess(dataset, side, **normalization)
     return dataset.map(lambda x: {**x, "inputs": tf.strings.join([prefix, x["inputs"]])})
 

@@ -22,6 +22,7 @@ from t5x.checkpointing import layout
 _SIZES = ROOT / "t5x" / "examples"
 GIN_FILES = ("config.gin", "operative_config.gin")
 VOCABULARY = "vocabulary.model"
+LABELS = "labels.json"
 GENERATION = "generation_config.json"  # how a T5 that was read from Hugging Face generates
 
 
@@ -57,7 +58,14 @@ class TrainedRun(NamedTuple):
 
     def generation(self) -> dict[str, Any]:
         """Return how a T5 generates beside its special ids, as Hugging Face names it."""
-        path = epath.Path(self.folder) / GENERATION
+        return self._json(GENERATION)
+
+    def labels(self) -> dict[str, dict[str, str]]:
+        """Return, by task of classification, what the model writes for each label."""
+        return self._json(LABELS)
+
+    def _json(self, name: str) -> dict[str, Any]:
+        path = epath.Path(self.folder) / name
         if not path.exists():
             return {}
         with small_files.parsing(path, "remove it"):

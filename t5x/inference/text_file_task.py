@@ -10,7 +10,7 @@ import hashlib
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import seqio
 import tensorflow as tf
@@ -23,9 +23,12 @@ SETTING = "infer_script.infer.input_file"  # that names the file
 
 
 class LineSource(seqio.FunctionDataSource):
-    """The lines of a file as dicts of texts, and its SHA-256; malformed lines are a UserError."""
+    """The lines of a file as dicts of texts, and its SHA-256; malformed lines are a UserError.
 
-    def __init__(self, path: str, split: str):
+    `labels`: the text that the model writes for each target, if targets are labels of classes.
+    """
+
+    def __init__(self, path: str, split: str, labels: Mapping[str, str] | None = None):
         content = _content(path)
         self.fingerprint = hashlib.sha256(content).hexdigest()
         content = content.removeprefix(codecs.BOM_UTF8)
@@ -41,8 +44,17 @@ class LineSource(seqio.FunctionDataSource):
                     f"Line {i} of {path} has the fields {', '.join(example)} and line 1 "
                     f"{', '.join(names)}; give all lines the same."
                 )
+        for i, example in enumerate(self.examples, 1):
+            if labels and "targets" in example:
+                example["targets_pretokenized"] = label = example["targets"].strip()
+                if label not in labels:
+                    raise UserError(
+                        f"Line {i} of {path} has the target {label!r}; give it one of the task's "
+                        f"classes {', '.join(map(repr, labels))}."
+                    )
+                example["targets"] = labels[label]
 
-        columns = {name: [one[name] for one in self.examples] for name in names}
+        columns = {name: [one[name] for one in self.examples] for name in self.examples[0]}
         make = lambda split, shuffle_files, seed=None: tf.data.Dataset.from_tensor_slices(columns)
         super().__init__(make, [split], num_input_examples={split: len(lines)})
 
@@ -53,22 +65,25 @@ def line_task(
     output_vocabulary: seqio.Vocabulary,
     split: str,
     prefix: str = "",
+    like: seqio.Task | None = None,
 ) -> seqio.Task:
     """Return the task of a text or .jsonl file, named after it; its only split is `split`.
 
-    Characters that seqio allows in no name become "_".
+    Its targets and predictions are labels if those of the task `like` are. Characters that seqio
+    allows in no name become "_".
     """
     stem = "stdin" if path == "-" else os.path.basename(path).rpartition(".")[0] or "lines"
     name = re.sub(r"[^\w.:#]", "_", stem)  # what seqio allows
 
     def add_prefix(example):
-        texts = {f"{name}_pretokenized": text for name, text in example.items()}
+        texts = {f"{name}_pretokenized": example[name] for name in FIELDS if name in example}
         inputs = tf.strings.join([prefix, example["inputs"]])
-        return texts | {"inputs": inputs, "targets": example.get("targets", "")}
+        return texts | {"targets": ""} | example | {"inputs": inputs}
 
+    labels = getattr(like, "labels", None)
     task = seqio.Task(
         name,
-        source=LineSource(path, split),
+        source=LineSource(path, split, labels and labels()),
         preprocessors=[
             lambda dataset: dataset.map(add_prefix),
             lambda dataset, output_features: seqio.preprocessors.tokenize(
@@ -80,7 +95,10 @@ def line_task(
             "inputs": seqio.Feature(input_vocabulary, add_eos=True),
             "targets": seqio.Feature(output_vocabulary, add_eos=True),
         },
+        postprocess_fn=like.postprocessor if labels else None,
     )
+    if labels:
+        task.labels = labels
     # A conversion of these functions takes seconds.
     task.get_dataset = tf.autograph.experimental.do_not_convert(task.get_dataset)
     return task

@@ -1,16 +1,18 @@
 """MODEL_DIR: can it be written, what describes the run in it, and does that suit the model?"""
 
 import contextlib
+import json
 import os
 import pathlib
 import re
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import jax
 import numpy as np
+import seqio
 import tensorflow as tf
 from flax.traverse_util import flatten_dict
 
@@ -119,6 +121,14 @@ def write_description(model_dir: str, model: Any, specs: StateSpecs) -> None:
         for name in ("tokenizer_config.json", "special_tokens_map.json"):
             if tf.io.gfile.exists(beside := os.path.join(os.path.dirname(tokenizer), name)):
                 _copy(beside, os.path.join(folder, name))
+
+
+def write_labels(model_dir: str, tasks: Iterable[seqio.Task]) -> None:
+    """Write `labels.json`, {task: {label of a class: what the model writes}}, on one host."""
+    found = {task.name: task.labels() for task in tasks if hasattr(task, "labels")}
+    if found and not jax.process_index():
+        with tf.io.gfile.GFile(os.path.join(model_dir, "labels.json"), "w") as file:
+            file.write(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
 
 
 def check_vocabulary(start: Start, model: Any) -> None:

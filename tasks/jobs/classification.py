@@ -1,20 +1,20 @@
-"""Classification by one token: the model predicts the name of the class, a single piece.
+"""Classification by one token: each class is one piece of the vocabulary, people see its label.
 
     source = Rows("user/name", columns={"inputs": "text", "targets": "label"},
-                  labels={"targets": {"0": "no", "1": "yes"}})
-    add("my_classes", source, vocabularies.t5_model, classes=("no", "yes"), prefix="spam: ")
+                  labels={"targets": {"0": "no", "1": "yes, but late"}})
+    add("my_classes", source, vocabularies.t5_model, prefix="spam: ")
 
 | task | text | vocabulary | classes |
 |---|---|---|---|
 | quality | Stack Overflow, CSV: `quality_files` | T5's | none, low, high |
-| quality_tiny | the same | data/ro_mini's | n, l, h |
+| quality_tiny | the same | data/ro_mini's | the same |
 
-Long texts keep their beginning and end (`pairs.keep_both_ends`).
+Labels have any length and script: `pieces_of` gives each a piece, and metrics and predictions have
+the labels. Long texts keep their beginning and end (`pairs.keep_both_ends`).
 """
 
 import collections
 import copy
-import difflib
 import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
@@ -23,46 +23,55 @@ import seqio
 
 import gin
 from common.errors import UserError
-from tasks import pairs, vocabularies
+from tasks import corpora, pairs, vocabularies
 from tasks.corpus.documents import Columns
 from tasks.rows import Rows
 from tasks.text import html_text
 
 LENGTHS = {"inputs": 512, "targets": 2}
-OTHER = "(no class)"  # of any other prediction; more than one token, so never a class's name
+OTHER = "(no class)"  # of any other prediction
 PREFIX = "quality: "
-_classes: dict[str, tuple[str, ...]] = {}  # by task
 
 
 def add(
     name: str,
     source: Rows,
-    vocabulary,
-    classes: Sequence[str],
+    vocabulary: corpora.Vocabulary,
+    classes: Sequence[str] = (),
     prefix: str = "",
     lengths: Mapping[str, int] = LENGTHS,
     **settings,
 ) -> seqio.Task:
     """Register a task whose target is one of `classes`; settings are as in `tasks.pairs.add`.
 
-    Rows with other targets are skipped and counted. A run checks that each class is one token, see
-    `class_ids`; UserError is raised here if the name of a label is not one of the classes.
+    Without `classes` they are the labels that the source names. Rows with other targets are skipped
+    and counted.
+
+    Raises:
+      UserError: there are no two distinct classes, or the source names a label that is none.
     """
     if not isinstance(columns := source.column, Columns):
         raise UserError(f"task {name} classifies rows: give its source `columns`")
+    classes = classes or tuple(dict.fromkeys(columns.names_of("targets")))
+    is_label = lambda c: isinstance(c, str) and c == c.strip() and c not in ("", OTHER)
+    if isinstance(classes, str) or len({*filter(is_label, classes)}) < max(len(classes), 2):
+        raise UserError(
+            f"task {name} has the classes {classes!r}, but needs two or more distinct texts "
+            "without blanks at their ends: set `classes`, or `labels` of its source"
+        )
     source = copy.copy(source)  # other tasks may use it unchanged
     source.column = columns.only("targets", classes)
     source.reset_counter()
-    _classes[name] = tuple(classes)
+    feature = corpora.token_feature(vocabulary)
     return pairs.add(
         name,
         source,
-        vocabulary,
+        feature.vocabulary,
         prefix,
         metric_fns=[metric(classes)],
         lengths=lengths,
         cut=pairs.keep_both_ends,
-        checks=functools.partial(class_ids, classes=classes),
+        labels=functools.cache(lambda: pieces_of(feature.vocabulary, classes)),
         **settings,
     )
 
@@ -77,49 +86,51 @@ def ids_of(task: str) -> Callable[[], tuple[int, ...]]:
     """
 
     def ids():
-        if task not in _classes:
+        known = task in seqio.TaskRegistry.names()
+        found = seqio.TaskRegistry.get(task) if known else None
+        if not hasattr(found, "labels"):
             raise UserError(
                 f"tasks.jobs.classification.ids_of.task is {task!r}, which is not a classification "
                 "task: set it to the name given to tasks.jobs.classification.add"
             )
-        vocabulary = seqio.TaskRegistry.get(task).output_features["targets"].vocabulary
-        return class_ids(vocabulary, _classes[task])
+        vocabulary = found.output_features["targets"].vocabulary
+        return tuple(vocabulary.encode(piece)[0] for piece in found.labels().values())
 
     return ids
 
 
-def class_ids(vocabulary: seqio.Vocabulary, classes: Sequence[str]) -> tuple[int, ...]:
-    """Return the ids of classes, or raise UserError, with a better name, for several tokens."""
-    if isinstance(classes, str) or len(classes) < 2:
-        raise UserError(f"classes are {classes!r}, but must be two names or more")
-    ids = [vocabulary.encode(name) for name in classes]
-    taken = {name for name, found in zip(classes, ids, strict=True) if len(found) == 1}
-    for name, found in zip(classes, ids, strict=True):
-        if len(found) != 1 or found[0] == vocabulary.unk_id:
+def pieces_of(vocabulary: seqio.Vocabulary, classes: Sequence[str]) -> dict[str, str]:
+    """Return the piece that stands for each class: distinct texts of one token each, by label.
+
+    A label that is one token is its own piece. Others take the first piece of their name that is
+    free, else the first of the vocabulary that begins with a letter or digit: "none" is "n" where
+    it is no piece.
+
+    Raises:
+      UserError: the vocabulary has too few pieces.
+    """
+    pieces: dict[str, str] = {}
+    text_of = lambda i: vocabulary.decode([i]).strip()
+
+    def is_free(i: int) -> bool:
+        text = text_of(i)
+        is_piece = bool(text) and i != vocabulary.unk_id and vocabulary.encode(text) == [i]
+        return is_piece and text not in pieces.values()
+
+    own = {label: vocabulary.encode(label) for label in classes}
+    others = (i for i in range(vocabulary.vocab_size) if text_of(i)[:1].isalnum())
+    for label, ids in own.items():
+        if len(ids) == 1 and is_free(ids[0]):
+            pieces[label] = text_of(ids[0])
+    for label in (label for label in classes if label not in pieces):
+        found = next(filter(is_free, itertools.chain(own[label], others)), None)
+        if found is None:
             raise UserError(
-                f"class {name!r} is {len(found)} tokens of the task's vocabulary, but must be one "
-                f"of its pieces: call it {_one_token(name, vocabulary, taken)}, for example, in "
-                "the task's classes and labels"
+                f"the vocabulary {vocabularies.name_of(vocabulary)!r} has pieces for "
+                f"{len(pieces)} of {len(classes)} classes: choose a larger one, or fewer classes"
             )
-    if len({found[0] for found in ids}) < len(ids):
-        raise UserError(f"classes {list(classes)} must be distinct, but two are the same token")
-    return tuple(found[0] for found in ids)
-
-
-def _one_token(name: str, vocabulary: seqio.Vocabulary, taken: set[str]) -> str:
-    """Return a form of the name that is one token, else the words most like it that are."""
-
-    def fits(other: str) -> bool:
-        found = vocabulary.encode(other)
-        return other not in taken and len(found) == 1 and found[0] != vocabulary.unk_id
-
-    shorter = (name[:n] for n in range(len(name) - 1, 0, -1))
-    if form := next(filter(fits, (name.lower(), name.capitalize(), *shorter)), None):
-        return repr(form)
-    pieces = (vocabulary.decode([i]).strip() for i in range(vocabulary.vocab_size))
-    unlike = lambda word: (-difflib.SequenceMatcher(None, word, name).ratio(), len(word), word)
-    words = sorted({piece for piece in pieces if piece[:1].isalpha()}, key=unlike)
-    return " or ".join(map(repr, itertools.islice(filter(fits, words), 3)))
+        pieces[label] = text_of(found)
+    return {label: pieces[label] for label in classes}
 
 
 def scores(
@@ -164,20 +175,19 @@ def quality_files(
     return {"train": vocabularies.resolve(train), "test": vocabularies.resolve(test)}
 
 
-def quality(labels: Mapping[str, str]) -> Rows:
+def quality() -> Rows:
     """Return the question-quality set; `validation`, which selects checkpoints, is held out."""
     return Rows(
         files=quality_files,
         splits=("train", "test"),
         held_out={"validation": 0.05},
         columns={"inputs": "{Title}\n{Body}", "targets": "Y"},
-        labels={"targets": labels},
+        labels={"targets": LABELS},
         clean={"Body": html_text.text_of},
     )
 
 
-NAMES = {"LQ_CLOSE": "none", "LQ_EDIT": "low", "HQ": "high"}
-INITIALS = {label: name[0] for label, name in NAMES.items()}
+LABELS = {"LQ_CLOSE": "none", "LQ_EDIT": "low", "HQ": "high"}
 
-add("quality", quality(NAMES), vocabularies.t5_model, tuple(NAMES.values()), PREFIX)
-add("quality_tiny", quality(INITIALS), vocabularies.ro_mini_model, tuple(INITIALS.values()), PREFIX)
+add("quality", quality(), vocabularies.t5_model, prefix=PREFIX)
+add("quality_tiny", quality(), vocabularies.ro_mini_model, prefix=PREFIX)

@@ -52,8 +52,9 @@ def tokenize_examples(
 ) -> tf.data.Dataset:
     """Replace the texts of every example by their ids, as `seqio.preprocessors.tokenize` does.
 
-    Each text is kept as `<name>_pretokenized`. Examples of string scalars are tokenized many at a
-    time, by the vocabulary's `encode_tf`. Others, with features of other shapes, are left to seqio.
+    Each text is kept as `<name>_pretokenized`, unless the example has one of its own. Examples of
+    string scalars are tokenized many at a time, by the vocabulary's `encode_tf`. Others, with
+    features of other shapes, are left to seqio.
     """
     if any(spec.shape.rank != 0 for spec in dataset.element_spec.values()):
         return seqio.preprocessors.tokenize(dataset, output_features)
@@ -67,7 +68,7 @@ def tokenize_examples(
     def fn(batch):
         texts = {k: v for k, v in batch.items() if k in output_features}
         kept = {f"{name}_pretokenized": text for name, text in texts.items()}
-        return batch | kept | {name: encoded(name, text) for name, text in texts.items()}
+        return kept | batch | {name: encoded(name, text) for name, text in texts.items()}
 
     return unbatch(dataset.batch(DOCUMENTS_A_CALL).map(fn, synchronous=True))
 

@@ -56,6 +56,13 @@ def test_the_body_says_steps_proof_loss_and_gin():
     assert "Rounding the weights" in page(proof=PROOF | {"largest_difference_from_float32": 0.01})
 
 
+def test_the_card_of_a_classifier_says_what_stands_for_each_label():
+    text = page(labels={"mails": {"yes | no": "y", "так": "t"}})
+    assert "| yes \\| no | y |" in text
+    assert "| так | t |" in text
+    assert "Labels" not in page()
+
+
 def test_evaluations_and_the_picture_are_shown_and_listed():
     values = {"f1": 0.87654, "f1_deviation": 0.02, "seeds": 2}  # of which one is a result
     text = page(curves={"train": [(1, 2.0)]}, evaluations={"diacritics": (2000, values)})

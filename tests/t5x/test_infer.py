@@ -21,6 +21,8 @@ from t5x import infer as infer_script
 from t5x.checkpointing.config import RestoreCheckpointConfig
 from t5x.inference import predictor
 from t5x.partitioning import PjitPartitioner
+from tasks.jobs import classification
+from tasks.rows import Rows
 
 TEXTS = toy.texts("validation")
 
@@ -342,6 +344,28 @@ def test_results_become_plain_json():
     both = np.array([[100, 101, 1], [102, 1, 0]])
     found = infer_script.result_fields(both, "predict", toy.VOCABULARY)
     assert found == {"prediction": ["ab", "c"]}  # all decodes, where they are asked for
+
+
+def test_a_classifiers_predictions_are_its_labels(folder, tmp_path):
+    (tmp_path / "mails.csv").write_text("text,label\ny,0\nn,1\nx,1\n")
+    names = {"0": "yes, but late", "1": "no"}
+    source = Rows(
+        files={"train": str(tmp_path / "mails.csv")},
+        columns={"inputs": "text", "targets": "label"},
+        labels={"targets": names},
+    )
+    classification.add("toy_mails", source, toy.VOCABULARY)
+    cfg = toy.data("train", batch_size=2)
+    cfg = dataclasses.replace(cfg, mixture_or_task_name="toy_mails")
+    (tmp_path / "lines.txt").write_text("y\nn\nx\n")
+    try:
+        for given in ({}, {"input_file": str(tmp_path / "lines.txt")}):
+            (path,) = infer(folder, tmp_path, dataset_cfg=cfg, **given)
+            # Decoding gives the inputs back, and x is no class.
+            found = sorted(line["prediction"] for line in read(path))
+            assert found == ["no", "x", "yes, but late"]
+    finally:
+        seqio.TaskRegistry.remove("toy_mails")
 
 
 def test_real_decoding_writes_the_predictors_results(folder, tmp_path, real):

@@ -53,6 +53,20 @@ def test_a_prefix_is_encoded_and_not_shown(tmp_path):
     assert longer_than(task, {"inputs": 5, "targets": 1}, "q: ") == []
 
 
+def test_targets_of_a_classifier_are_labels_and_encoded_as_their_pieces(tmp_path):
+    labels = {"yes, but late": "y", "no": "n"}
+    like = types.SimpleNamespace(labels=lambda: labels, postprocessor=None)
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps({"inputs": "a", "targets": t}) + "\n" for t in labels))
+    task, found = examples(path, like=like)
+    assert texts(found, "targets") == ["y", "n"]
+    assert [one["targets_pretokenized"].decode() for one in found] == [*labels]
+    assert longer_than(task, {"inputs": 4, "targets": 2}) == []
+    path.write_text('{"inputs": "a", "targets": "maybe"}\n')
+    with pytest.raises(ValueError, match=r"Line 1 .*'maybe'.*'yes, but late', 'no'"):
+        examples(path, like=like)
+
+
 def test_an_input_that_is_cut_has_its_end(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("x" * 40)

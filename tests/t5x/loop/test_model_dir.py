@@ -7,6 +7,7 @@ import jax
 import optax
 import pytest
 
+from convert.run.model_dir import TrainedRun
 from fakes import toy
 from t5x import optimizers
 from t5x.checkpointing.config import RestoreCheckpointConfig
@@ -131,3 +132,14 @@ def test_states_of_the_same_names_are_distinguished_by_the_runs_description(tmp_
     assert found(optimizers.adamw_scaled()) is None
     (tmp_path / "model-info.txt").write_bytes(b"\xff\nparameters: 5\n")  # not ours
     assert found(optimizers.adamw_scaled()) is None
+
+
+def test_the_labels_of_a_classifier_are_kept_where_a_converter_finds_them(tmp_path):
+    run = TrainedRun(str(tmp_path), {})
+    model_dir.write_labels(str(tmp_path), [types.SimpleNamespace(name="summaries")])
+    assert run.labels() == {}
+    labels = {"yes, but late": "y", "так": "t"}
+    model_dir.write_labels(
+        str(tmp_path), [types.SimpleNamespace(name="mails", labels=lambda: labels)]
+    )
+    assert run.labels() == {"mails": labels}

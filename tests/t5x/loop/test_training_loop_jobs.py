@@ -74,7 +74,7 @@ def test_the_classification_recipe_learns_what_can_be_learned(tmp_path):
     assert found["accuracy"] >= 0.95
     examples = list(misclassified.read(path.read_text().splitlines()))
     targets, predictions = [e.target for e in examples], [e.prediction for e in examples]
-    again = scores(targets, predictions, ("n", "l", "h"))
+    again = scores(targets, predictions, ("none", "low", "high"))
     assert again == pytest.approx({name: found[name] for name in again})
 
 

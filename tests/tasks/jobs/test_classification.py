@@ -1,8 +1,6 @@
 """Classes are one token each, metrics are counted by hand, long questions keep both ends."""
 
 import csv
-import random
-import re
 
 import pytest
 import seqio
@@ -10,12 +8,13 @@ import seqio
 import gin
 from tasks import vocabularies
 from tasks.jobs import classification
-from tasks.jobs.classification import class_ids, scores
+from tasks.jobs.classification import pieces_of, scores
 from tasks.rows import Rows
-from vocabulary.train import train_vocabulary
 
 MINI = vocabularies.sentencepiece(vocabularies.ro_mini_model)
+BYTES = vocabularies.byt5()
 CLASSES = ("n", "l", "h")
+LONG = ("no", "yes, but late", "yes/no", "так", "遅い", "n", "none")
 
 
 def test_metrics_by_hand():
@@ -42,55 +41,44 @@ def test_a_class_called_other_differs_from_no_class():
     assert (found["f1/spam"], found["f1/other"]) == (0, 1)
     confusion = {name: n for name, n in found.items() if name.startswith("confusion/") and n}
     assert confusion == {"confusion/spam/(no class)": 1, "confusion/other/other": 1}
-    with pytest.raises(ValueError, match="but must be one of its pieces"):
-        class_ids(MINI, (classification.OTHER, "n"))
 
 
-def test_a_class_is_one_token_and_another_is_refused_with_another_name():
-    assert len(set(class_ids(MINI, CLASSES))) == 3
-    assert class_ids(vocabularies.byt5(), ("a", "b")) == (100, 101)
-    with pytest.raises(ValueError, match=r"'none' is 3 tokens .* call it 'no?n?'"):
-        class_ids(MINI, ("none", "mare"))
-    with pytest.raises(ValueError, match=r"'low' is 3 tokens .* call it 'lo?'"):
-        class_ids(vocabularies.byt5(), ("n", "low"))
-    with pytest.raises(ValueError, match="call it 'B' or 'C' or 'D'"):  # A is taken
-        class_ids(vocabularies.byt5(), ("A", "ăă"))
+@pytest.mark.parametrize("vocabulary", [MINI, BYTES])
+def test_labels_of_any_length_and_script_are_one_token_each(vocabulary):
+    found = pieces_of(vocabulary, LONG)
+    assert [*found] == [*LONG]
+    ids = [vocabulary.encode(piece) for piece in found.values()]
+    assert {len(each) for each in ids} == {1}
+    assert len({*map(tuple, ids)} - {(vocabulary.unk_id,)}) == len(LONG)
+    assert [vocabulary.decode(each).strip() for each in ids] == [*found.values()]
+    assert found["n"] == "n"  # one token already
 
 
-def test_a_class_in_letters_that_are_no_pieces_is_refused_with_the_nearest_pieces(tmp_path):
-    rng, letters = random.Random(0), "αβγδεζηθικλμνξοπρστυφχψω"
-    others = ["".join(rng.choices(letters, k=rng.randint(2, 7))) for _ in range(300)]
-    known = ["θετική", "θετικός", "αρνητικός", "δεν"]
-    lines = [" ".join(known + rng.choices(others, k=4)) for _ in range(1000)]
-    model = train_vocabulary(lines, 256, required_characters="", byte_fallback=False)
-    (tmp_path / "el.model").write_bytes(model.SerializeToString())
-    greek = seqio.SentencePieceVocabulary(str(tmp_path / "el.model"), extra_ids=0)
-    with pytest.raises(ValueError, match="call it 'θετικός' or ") as error:
-        class_ids(greek, ("θετικές", "δεν"))
-    suggested = re.findall(r"'([^']+)'", str(error.value).partition("call it")[2].split(",")[0])
-    assert len(class_ids(greek, suggested)) == len(suggested) > 1
+def test_labels_that_are_one_token_keep_it_and_others_begin_as_they_do():
+    assert pieces_of(MINI, ("none", "low", "high")) == {"none": "n", "low": "l", "high": "h"}
+    assert pieces_of(MINI, ("none", "n"))["n"] == "n"
+    assert pieces_of(BYTES, ("a", "b")) == {"a": "a", "b": "b"}
+
+
+def test_more_classes_than_pieces_are_refused():
+    with pytest.raises(ValueError, match=r"pieces for \d+ of 300 classes"):
+        pieces_of(BYTES, [f"class {i}" for i in range(300)])
 
 
 @pytest.mark.parametrize(
-    ("classes", "said"),
-    [
-        (("mare", "mare"), "must be distinct"),
-        (("a",), "two names or more"),
-        ("abc", "'abc', but must"),
-    ],
+    "classes", [("mare", "mare"), ("a",), (), "abc", ("a", "b "), ("a", ""), (0, 1)]
 )
-def test_classes_that_are_the_same_token_are_refused(classes, said):
-    with pytest.raises(ValueError, match=said):
-        class_ids(MINI, classes)
+def test_what_is_no_two_distinct_labels_is_refused(tmp_path, classes):
+    with pytest.raises(ValueError, match="two or more distinct texts"):
+        classification.add("mails_refused", mails(tmp_path), BYTES, classes)
 
 
 def test_the_decoder_is_given_the_tasks_own_classes():
     ids = classification.ids_of("quality_tiny")
-    assert ids() == class_ids(MINI, CLASSES)
-    with pytest.raises(
-        ValueError, match=r"ids_of.task is 'ro_mini', which is not a classification task"
-    ):
-        classification.ids_of("ro_mini")()
+    assert ids() == tuple(MINI.encode(piece)[0] for piece in CLASSES)
+    for task in ("ro_mini", "nothing"):
+        with pytest.raises(ValueError, match=f"ids_of.task is '{task}', which is not a class"):
+            classification.ids_of(task)()
 
 
 @pytest.fixture
@@ -114,11 +102,7 @@ def questions(tmp_path):
 
 def test_questions_become_text_and_a_class(questions):
     task = classification.add(
-        "quality_test",
-        classification.quality(classification.INITIALS),
-        MINI,
-        CLASSES,
-        classification.PREFIX,
+        "quality_test", classification.quality(), MINI, prefix=classification.PREFIX
     )
     try:
         splits = {
@@ -132,7 +116,8 @@ def test_questions_become_text_and_a_class(questions):
     row = splits["test"][0]
     text = row["inputs_pretokenized"].decode()
     assert text == "quality: Why List<String> 0?\nbody 0 <x>\nList"
-    assert row["targets"].tolist() == [class_ids(MINI, CLASSES)[2], 1]
+    assert row["targets"].tolist() == [*MINI.encode("h"), 1]
+    assert row["targets_pretokenized"] == b"high"
     assert task.source.record_counts()["skipped_unknown_label"] >= 10
 
 
@@ -141,6 +126,26 @@ def mails(tmp_path, **settings):
     (tmp_path / "train.jsonl").write_text(text)
     columns = {"inputs": "t", "targets": "y"}
     return Rows(files={"train": str(tmp_path / "train.jsonl")}, columns=columns, **settings)
+
+
+def test_people_see_the_labels_and_the_model_a_piece(tmp_path):
+    names = {"0": "так", "1": "yes, but late", "2": "science/technology"}
+    task = classification.add("mails_seen", mails(tmp_path, labels={"targets": names}), MINI)
+    try:
+        rows = list(task.get_dataset(None, "train", shuffle=False).as_numpy_iterator())
+    finally:
+        seqio.TaskRegistry.remove("mails_seen")
+    shown = {row["targets_pretokenized"].decode() for row in rows}
+    assert shown == {*names.values()}
+    for row in rows:
+        target = row["targets_pretokenized"].decode()
+        ids = row["targets"].tolist()
+        assert len(ids) == 2
+        assert task.postprocess_fn(MINI.decode(ids), is_target=False) == target
+        assert task.postprocess_fn(target, example=row, is_target=True) == target
+    targets = [row["targets_pretokenized"].decode() for row in rows]
+    found = task.metric_fns[0](targets, targets)
+    assert [found[f"f1/{name}"] for name in names.values()] == [1.0] * 3
 
 
 def test_rows_of_no_class_are_skipped_and_counted(tmp_path):
