@@ -36,7 +36,7 @@ python="${PYTHON:-$root/.venv/bin/python}"
 site='import sysconfig; print(sysconfig.get_path("purelib"))'
 "$python" -m venv "$folder"
 "$python" -c "$site" > "$("$folder/bin/python" -c "$site")/shared.pth"
-if ! "$folder/bin/python" -m pip install --quiet --retries 1 "${packages[@]}"; then
+if ! "$folder/bin/python" -m pip install --quiet --no-warn-conflicts --retries 1 "${packages[@]}"; then
   echo "optional_env.sh: pip could not install ${packages[*]}. Slow tests need them." >&2
   exit 1
 fi

@@ -148,7 +148,7 @@ def _build(model, pieces: list[tuple[str, float]], special: dict[int, str]):
     names = [name for i, (name, _) in enumerate(pieces) if i not in special]
     # Word by word is faster, and the same if no piece goes on behind a blank.
     if BLANK in names and not any(BLANK in name[1:] for name in names):
-        tokenizer.pre_tokenizer = pre_tokenizers.Split(BLANK, "merged_with_next")
+        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(BLANK, prepend_scheme="never")
     scheme = "always" if model.normalizer_spec.add_dummy_prefix else "never"
     tokenizer.decoder = decoders.Metaspace(replacement=BLANK, prepend_scheme=scheme)
     if spec.byte_fallback:
