@@ -13,6 +13,7 @@ no effect are printed.
 """
 
 import dataclasses
+import itertools
 import shutil
 import tempfile
 from collections.abc import Iterable
@@ -96,8 +97,8 @@ def _scales_outputs(model: HfCheckpoint) -> bool:
     return model.config["model_type"] != "mt5" and bool([*stated, True][0])
 
 
-def _write_vocabulary(model: HfCheckpoint, run_folder: Path) -> dict[str, int]:
-    """Copy a T5's vocabulary, if it has one; return its number of sentinels by class of seqio.
+def _write_vocabulary(model: HfCheckpoint, run_folder: Path) -> tuple[dict[str, int], int]:
+    """Copy a T5's vocabulary; return its number of sentinels by class of seqio, and its eos.
 
     Print the tokens that the run's vocabulary has not.
     """
@@ -105,17 +106,17 @@ def _write_vocabulary(model: HfCheckpoint, run_folder: Path) -> dict[str, int]:
     if (in_bytes := model.byte_sentinels()) is not None:
         lost = [token for token, i in added.items() if i > 2 and not SENTINEL.fullmatch(token)]
         _print_lost(model, lost)
-        return {"ByteVocabulary": in_bytes}
+        return {"ByteVocabulary": in_bytes}, T5_IDS["eos_token_id"]
     pieces = model.folder / "spiece.model"
     if not pieces.is_file():
         print(f"{model.folder} has no spiece.model: the run gets no vocabulary.")
-        return {}
+        return {}, T5_IDS["eos_token_id"]
     shutil.copyfile(pieces, run_folder / model_dir.VOCABULARY)
     found = sentencepiece_vocabulary(str(pieces), model.extra_ids())
     own = tokenizer.load_sentencepiece(found.path, found.extra_ids)
     names = [SENTINEL.sub(r"\1", own.IdToPiece(i)) for i in range(len(own))]
     _print_lost(model, [token for token, i in added.items() if names[i : i + 1] != [token]])
-    return {"SentencePieceVocabulary": found.extra_ids}
+    return {"SentencePieceVocabulary": found.extra_ids}, found.eos_id
 
 
 def _print_lost(model: HfCheckpoint, tokens: list[str]) -> None:
@@ -131,21 +132,23 @@ def _some(names: Iterable[str]) -> str:
     return ", ".join(first) + (f" and {len(others)} more" if others else "")
 
 
-def _write_generation(model: HfCheckpoint, run_folder: Path) -> set[str]:
+def _write_generation(model: HfCheckpoint, run_folder: Path, eos_id: int) -> set[str]:
     """Keep how a T5 generates, as generation_config.json or else config.json says.
 
-    Return what may be set. Raise UserError for special ids that the trainer's T5 has not.
+    Return what may be set. Raise UserError for special ids that the run will not have.
     """
     from transformers import GenerationConfig
 
     known = {*GenerationConfig().to_dict()}
     settings = read_json(model.folder, model_dir.GENERATION)
     settings = settings or {name: value for name, value in model.config.items() if name in known}
-    for name, value in T5_IDS.items():
-        if settings.get(name) not in (None, value, [value]):
+    ids = T5_IDS | {"eos_token_id": eos_id}
+    found = {"config.json": T5_IDS | model.config, model_dir.GENERATION: settings}
+    for file, name in itertools.product(found, ids):
+        if (value := found[file].get(name)) not in (None, ids[name], [ids[name]]):
             raise UserError(
-                f"{model.folder / model_dir.GENERATION} has {name} {settings[name]!r}, and every "
-                f"T5 of the trainer has {value}: set it, if the model was trained so."
+                f"{model.folder / file} has {name} {value!r}, and the run's T5 would have "
+                f"{ids[name]}: set it, if the model was trained so."
             )
     dropped = {*sizes.NO_EFFECT, *T5_IDS}
     kept = {k: v for k, v in settings.items() if k not in dropped and v is not None}
@@ -166,10 +169,11 @@ def write_checkpoint(
         network, tree = network_of(model)
         arrays = {f"target/{name}": array for name, array in tree.items()}
         arrays["state/step"] = from_numpy(np.asarray(step, np.int32))
-        extra_ids, kept = {}, set()
+        extra_ids: dict[str, int] = {}
+        kept: set[str] = set()
         if isinstance(network, T5Sizes):
-            extra_ids = _write_vocabulary(model, temporary)
-            kept = _write_generation(model, temporary)
+            extra_ids, eos_id = _write_vocabulary(model, temporary)
+            kept = _write_generation(model, temporary, eos_id)
         elif any((folder / name).is_file() for name in tokenizer.FILES):
             tokenizer.TokenizerFolder(str(folder)).write(temporary / TOKENIZER)
         if others := sizes.unknown(model.config, network) - kept:

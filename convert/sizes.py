@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 from common.errors import UserError
 from common.gin_reader import Bindings
 
-# The ids of every T5, in config.json and generation_config.json.
+# The ids of a T5 in config.json and generation_config.json; a vocabulary may have another eos.
 T5_IDS = {"decoder_start_token_id": 0, "eos_token_id": 1, "pad_token_id": 0}
 # Settings of a config.json that change neither a logit nor a generated id, by the reason.
 _NO_EFFECT = {
@@ -215,7 +215,8 @@ class T5Sizes(Sizes):
         "layer_norm_epsilon": 1e-06,
         "relative_attention_num_buckets": buckets,
         "relative_attention_max_distance": 128,
-        **T5_IDS,
+        "decoder_start_token_id": T5_IDS["decoder_start_token_id"],
+        "pad_token_id": T5_IDS["pad_token_id"],
     }
     aliases: ClassVar = {
         "hidden_size": "d_model",
@@ -274,6 +275,7 @@ class T5Sizes(Sizes):
             "feed_forward_proj": _FEED_FORWARD[self.mlp_activations],
             "tie_word_embeddings": self.tied,
             "initializer_factor": 1.0,
+            "eos_token_id": T5_IDS["eos_token_id"],
             # transformers makes a cache of as many layers as the encoder has.
             "use_cache": self.num_decoder_layers <= self.num_encoder_layers,
             **scales,

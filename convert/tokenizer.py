@@ -17,7 +17,7 @@ from common import small_files, special_tokens
 from common.errors import UserError
 from convert.formats.sentencepiece_normalizer import SENTINEL, user_symbols
 from convert.formats.tokenizer_files import NUM_BYTE_IDS, write_byte_tokenizer, write_tokenizer
-from convert.sizes import T5_IDS, BertSizes, EncoderSizes, Sizes
+from convert.sizes import BertSizes, EncoderSizes, Sizes
 
 BYTES = "bytes"
 # An embedding is rounded up to a multiple of this at most; more rows mean another vocabulary.
@@ -94,7 +94,7 @@ class TrainedVocabulary(NamedTuple):
         """Return the special ids that config.json needs; raise UserError for another network."""
         if not 0 <= sizes.vocab_size - self.vocab_size < _ROUNDING:
             raise UserError(_not_of(self.path, self.vocab_size, sizes))
-        return T5_IDS | {"eos_token_id": self.eos_id}
+        return {"eos_token_id": self.eos_id}
 
 
 class TokenizerFolder(NamedTuple):
