@@ -17,6 +17,7 @@ from collections.abc import Callable
 import numpy as np
 import seqio
 import tensorflow as tf
+from sentencepiece import SentencePieceProcessor
 
 import gin
 from common import arguments
@@ -251,6 +252,24 @@ def sentinels_if_any(vocabulary: seqio.Vocabulary) -> tuple[int, ...]:
         return tuple(map(numbers.__getitem__, itertools.takewhile(numbers.__contains__, names)))
     last = vocabulary.vocab_size - 1
     return tuple(range(last, last - vocabulary.extra_ids, -1))
+
+
+def special_names(vocabulary: seqio.Vocabulary) -> list[str]:
+    """Return the tokens that no text becomes in training, spelled as in a published tokenizer."""
+    if isinstance(vocabulary, TokenizerVocabulary):
+        return [vocabulary.pieces[i] for i in vocabulary.special_ids]
+    sentinels = [f"<extra_id_{n}>" for n in range(len(sentinels_if_any(vocabulary)))]
+    if isinstance(vocabulary, seqio.SentencePieceVocabulary):
+        return [*_symbols(vocabulary.sp_model), *sentinels]
+    return ["<pad>", "</s>", "<unk>", *sentinels]
+
+
+@functools.cache  # all pipelines of a process ask
+def _symbols(model: bytes) -> list[str]:
+    """Return the control symbols of a SentencePiece model and its piece of unknown text."""
+    known = SentencePieceProcessor(model_proto=model)
+    ids = range(known.GetPieceSize())
+    return [known.IdToPiece(i) for i in ids if known.IsControl(i) or known.IsUnknown(i)]
 
 
 def word_starts(vocabulary: seqio.Vocabulary) -> np.ndarray:

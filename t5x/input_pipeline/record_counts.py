@@ -106,6 +106,8 @@ def summary(
         pieces = counts["pieces"]
         percent = 100 * unknown / pieces
         parts.append(f"{unknown:,} of {pieces:,} pieces unknown ({percent:.2f} %)")
+    if spelled := counts.get("texts_with_special_tokens"):
+        parts.append(f"{counted(spelled, 'text')} with special tokens, ordinary text in training")
     if cut := _with_prefix("cut_", counts):
         made = counts["examples"]
         if examples and made % examples:  # another reader made some of them

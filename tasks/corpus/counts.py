@@ -20,8 +20,9 @@ CODED = (*SKIPS, *CHANGES, EXTRA_COPIES)
 NOTES = ("cut_inputs", "cut_targets")  # counted per example made
 MADE = "examples"
 BAD_FILES = "bad_files"  # that are skipped, each counted once
+SPELLED = "texts_with_special_tokens"  # such as "</s>", of a published tokenizer
 # Of the texts that the pipeline reads, normalized, and of what it makes of them.
-TEXTS = ("text_bytes", "replaced_characters", "pieces", "unknown_pieces")
+TEXTS = ("text_bytes", "replaced_characters", "pieces", "unknown_pieces", SPELLED)
 
 _BITS = {name: 1 << i for i, name in enumerate(CODED)}
 # A record is counted under the names of its code's bits; 0 is a record that is used as it is.

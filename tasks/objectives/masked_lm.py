@@ -169,7 +169,7 @@ class MaskedLM(Objective):
             ids, sentences, sizes, counts = tf_callbacks.call(encode, specs, texts)
             ragged = tf.RaggedTensor.from_row_lengths
             return {
-                "targets": ragged(count(ids), sizes, validate=False),
+                "targets": ragged(count(ids, texts), sizes, validate=False),
                 "sentences": ragged(sentences, counts, validate=False),
             }
 

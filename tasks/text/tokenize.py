@@ -7,6 +7,7 @@ word have the same score, as in long runs of dots, the two may choose differentl
 """
 
 import functools
+import re
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -17,6 +18,7 @@ from absl import logging
 
 from tasks import purpose, vocabularies
 from tasks.corpus import slices, tf_callbacks
+from tasks.corpus.counts import SPELLED
 from tasks.text.token_chunks import unbatch
 from tasks.tokenizer_vocabulary import TokenizerVocabulary
 
@@ -41,7 +43,7 @@ def tokenize(
     def fn(texts):
         ids = encode(texts)
         flat = tf.gather(allowed, ids.flat_values)
-        return {"targets": ids.with_flat_values(count(flat))}
+        return {"targets": ids.with_flat_values(count(flat, texts))}
 
     batches = dataset.map(lambda x: x[key], synchronous=True).batch(DOCUMENTS_A_CALL)
     return unbatch(batches.map(fn, synchronous=True))
@@ -63,7 +65,7 @@ def tokenize_examples(
         vocabulary = output_features[name].vocabulary
         is_bytes = isinstance(vocabulary, seqio.ByteVocabulary)  # whose `encode_tf` takes one text
         ids = (batch_encoder(vocabulary) if is_bytes else vocabulary.encode_tf)(texts)
-        return ids.with_flat_values(count_pieces(vocabulary)(ids.flat_values))
+        return ids.with_flat_values(count_pieces(vocabulary)(ids.flat_values, texts))
 
     def fn(batch):
         texts = {k: v for k, v in batch.items() if k in output_features}
@@ -73,23 +75,33 @@ def tokenize_examples(
     return unbatch(dataset.batch(DOCUMENTS_A_CALL).map(fn, synchronous=True))
 
 
-def count_pieces(vocabulary: seqio.Vocabulary) -> Callable[[tf.Tensor], tf.Tensor]:
-    """Return a function that counts ids, int32 [n], for the dataset's purpose, and returns them."""
+def count_pieces(vocabulary: seqio.Vocabulary) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
+    """Return a function that counts ids, int32 [n], of texts, string [k], and returns the ids.
+
+    It counts for the dataset's purpose, in well under a hundredth of the time that ids take.
+    """
     now = purpose.current()
     if now.counter is None:
-        return lambda ids: ids
+        return lambda ids, texts: ids
     split, counter = slices.full(now.split), now.counter
     unk_id = -1 if vocabulary.unk_id is None else vocabulary.unk_id
 
-    def add(pieces, unknown):
-        counter.add({"pieces": int(pieces), "unknown_pieces": int(unknown)}, split)
+    special = "|".join(map(re.escape, vocabularies.special_names(vocabulary)))
+
+    def add(pieces, unknown, spelled):
+        counts = {"pieces": pieces, "unknown_pieces": unknown, SPELLED: spelled}
+        counter.add({name: int(n) for name, n in counts.items()}, split)
         return np.int64(0)
 
     add = tf_callbacks.guard(add, np.int64(0))
 
-    def count(ids):
-        unknown = tf.reduce_sum(tf.cast(tf.equal(ids, unk_id), tf.int64))
-        counted = tf.numpy_function(add, [tf.size(ids), unknown], tf.int64, stateful=False)
+    total = lambda found: tf.reduce_sum(tf.cast(found, tf.int64))
+
+    def count(ids, texts):
+        # A search, several times as fast as a match of entire texts.
+        without = tf.strings.regex_replace(texts, special, "", replace_global=False)
+        counts = [tf.size(ids), total(tf.equal(ids, unk_id)), total(tf.not_equal(texts, without))]
+        counted = tf.numpy_function(add, counts, tf.int64, stateful=False)
         with tf.control_dependencies([counted]):
             return tf.identity(ids)
 

@@ -67,6 +67,7 @@ def test_hosts_that_share_a_replica_count_once(monkeypatch):
         ),
         ({"read": 9, "kept_with_numbers": 2}, None, "2 kept with numbers"),
         ({"read": 9, "pieces": 400, "unknown_pieces": 5}, None, "5 of 400 pieces unknown (1.25 %)"),
+        ({"read": 9, "texts_with_special_tokens": 1}, None, "1 text with special tokens"),
         ({"read": 60, "examples": 120, "cut_inputs": 12}, None, "12 inputs (10.0 %)"),
         ({"read": 60, "examples": 120, "cut_inputs": 12}, 60, "6 inputs (10.0 %)"),  # twice over
         ({"read": 60, "examples": 120, "cut_inputs": 12}, 50, "12 inputs (10.0 %)"),

@@ -7,7 +7,8 @@ import tensorflow as tf
 
 from fakes.paths import ROOT
 from fakes.small_vocabulary import TEXTS, train
-from tasks import vocabularies
+from tasks import purpose, vocabularies
+from tasks.corpus import counts
 from tasks.text import tokenize
 from tasks.tokenizer_vocabulary import TokenizerVocabulary
 
@@ -57,6 +58,30 @@ def test_examples_are_those_of_seqio(tmp_path, make):
         for example in examples.as_numpy_iterator()
     ]
     assert lists(found) == lists(expected)
+
+
+@pytest.mark.parametrize(
+    ("make", "special"),
+    [
+        (
+            lambda folder: vocabularies.sentencepiece(train(folder, control_symbols=["<c>"])),
+            ["<pad>", "a</s>b", "<unk>", "<extra_id_7>", "<c>"],
+        ),
+        (lambda _: vocabularies.byt5(), ["<pad>", "x </s>", "<unk>", "<extra_id_99>"]),
+        (wordpiece, ["[MASK]", "a[SEP]b", "[CLS]"]),
+    ],
+    ids=["sentencepiece", "bytes", "wordpiece"],
+)
+def test_texts_that_spell_a_special_token_are_counted_once(tmp_path, make, special):
+    features = {"targets": seqio.Feature(make(tmp_path))}
+    texts = [*special, " ".join(special), "</p> <extra_id_> [mask", "Ana are mere.", ""]
+    dataset = tf.data.Dataset.from_tensor_slices({"targets": texts, "text": texts})
+    for use in (tokenize.tokenize, tokenize.tokenize_examples):
+        counter = counts.RecordCounter("texts")
+        with purpose.of(counter=counter):
+            list(use(dataset, features))
+        assert counter.counts()[counts.SPELLED] == len(special) + 1
+        assert counter.counts()["pieces"] > 0
 
 
 def test_examples_may_lack_a_feature_or_have_others_of_any_shape(tmp_path):
