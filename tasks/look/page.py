@@ -75,9 +75,12 @@ _PAGE = """<!doctype html>
 :root {{ color-scheme: light dark; }}
 body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto;
   padding: 0 1rem; overflow-wrap: anywhere; }}
+h1 {{ font-size: 1.4rem; }}
+h2 {{ font-size: 1.2rem; }}
 th {{ text-align: left; font-weight: 600; padding-right: 1rem; vertical-align: top;
   white-space: nowrap; }}
 table.checks td {{ vertical-align: top; padding-right: 1rem; }}
+table.checks td:nth-child(2), table.bars td {{ white-space: nowrap; }}
 table.bars td:nth-child(2) {{ text-align: right; padding: 0 1rem; }}
 table.bars td:nth-child(3) {{ width: 100%; }}
 .bar {{ display: block; height: .9rem; background: #3b7dd8; border-radius: 2px; }}

@@ -96,5 +96,12 @@ def test_the_page_in_a_browser(tmp_path):
             first, second = browser.run(bars)
             assert first == pytest.approx(9 * second, rel=0.2)
             assert browser.run("document.documentElement.scrollWidth") <= width
+            lines = "(td) => { const r = new Range(); r.selectNodeContents(td); "
+            lines += "return r.getClientRects().length; }"
+            cells = ".bars td:nth-child(-n + 2), .checks td:nth-child(2)"
+            assert browser.run(f"[...document.querySelectorAll('{cells}')].length") > 4
+            assert browser.run(
+                f"[...document.querySelectorAll('{cells}')].map({lines}).every((n) => n == 1)"
+            )
         assert browser.complaints == []
         assert {url.split(":")[0] for url in browser.requests} <= {"file", "about"}
