@@ -1,7 +1,7 @@
 """Measure what pretrained models can do, without fine-tuning them.
 
     python -m evaluation runs/ro_t5x_base --language ro --every_checkpoint
-    python -m evaluation runs/ro_t5x_base google/mt5-small --language ro --out ro.json
+    python -m evaluation runs/ro_t5x_base google/mt5-small --language ro --out runs/ro.json
     python -m evaluation runs/ro_t5x_base --language ro --text held_out.jsonl --pairs pairs.jsonl
 
 Without --text the documents are FineWeb-2's held-out ones, without --pairs the pairs MultiBLiMP's.

@@ -1,6 +1,6 @@
 """Add words to a vocabulary; their embeddings start from the mean of their old pieces.
 
-    python -m vocabulary.extend ro.model --pieces words.txt --out ro_law.model
+    python -m vocabulary.extend runs/ro --pieces words.txt --out vocabularies/ro_law.model
     python -m vocabulary.extend runs/ro --pieces words.txt --checkpoint runs/ro --out runs/ro_law
 
 Each line of the file is a word, which becomes one piece before the sentinels. `.rows.json` next to

@@ -1,9 +1,10 @@
 """Train a vocabulary on streamed text: SentencePiece for T5, WordPiece or BPE for encoders.
 
-    python -m vocabulary.train --corpus 'corpus/*.jsonl' --size 64000 --out ro.model
+    python -m vocabulary.train --corpus 'corpus/*.jsonl' --size 64000 --out vocabularies/ro.model
     python -m vocabulary.train --corpus owner/name --config ro --split train --column text \\
-        --max_documents 2000000 --size 64000 --out ro.model
-    python -m vocabulary.train --kind wordpiece --corpus owner/name --size 32000 --out my_bert
+        --max_documents 2000000 --size 64000 --out vocabularies/ro.model
+    python -m vocabulary.train --kind wordpiece --corpus user/name --size 32000 \\
+        --out vocabularies/my_bert
 
 SentencePiece's is a unigram model (https://arxiv.org/abs/1808.06226) with T5's normalization
 (nmt_nfkc), pad 0, eos 1, unk 2, no bos, and the 100 sentinels as its last pieces; `--size` counts

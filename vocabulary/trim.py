@@ -1,6 +1,6 @@
 r"""Trim a vocabulary to the pieces that a corpus uses.
 
-    python -m vocabulary.trim mt5.model --corpus 'corpus/*.jsonl' --size 32000 --out ro_mt5.model
+    python -m vocabulary.trim mt5.model --corpus "/data/*.txt" --out vocabularies/ro.model
     python -m convert from_hf google/mt5-base runs/mt5_base
     python -m vocabulary.trim google/mt5-base --corpus 'corpus/*.jsonl' --size 32000 \
       --checkpoint runs/mt5_base --out runs/ro_mt5_base

@@ -52,8 +52,7 @@
       element("div", { class: "charts" }, ...rest)));
   }
   if (!data.charts.length) {
-    const text = data.runs.length ? "No metric has been written yet." : "No run was given: python -m report MODEL_DIR";
-    main.prepend(element("p", { id: "empty" }, text));
+    main.prepend(element("p", { id: "empty" }, "No metric has been written yet."));
   }
   if (data.reload) setTimeout(() => location.reload(), data.reload * 1000);
   document.documentElement.dataset.ready = "true";

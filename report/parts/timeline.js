@@ -46,7 +46,7 @@ class Timeline {
       return drawn("rect", box, drawn("title", {}, this.describe([kind, begin, seconds])));
     });
     const unit = this.end > 172800 ? [86400, "d"] : this.end > 7200 ? [3600, "h"] : this.end > 120 ? [60, "min"] : [1, "s"];
-    for (const value of ticks(0, this.end / unit[0], Math.max(2, Math.floor(width / 110)))) {
+    for (const value of ticks(0, this.end / unit[0], Math.max(4, Math.floor(width / 110)))) {
       const anchor = value === 0 ? "start" : this.x(value * unit[0]) > width - 20 ? "end" : "middle";
       const attributes = { class: "axis", x: this.x(value * unit[0]), y: 68, "text-anchor": anchor };
       parts.push(drawn("text", attributes, `${Number(value.toPrecision(4))} ${unit[1]}`));

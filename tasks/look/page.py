@@ -104,7 +104,10 @@ def as_html(found: Look) -> str:
     """Return the look as a page: all documents and examples in full, spans marked."""
     line = lambda *cells: "".join(f"<td>{html.escape(cell)}</td>" for cell in cells)
     fact = lambda name, *cells: f"<tr><th>{name}</th>{line(*cells)}</tr>"
-    judged = [(row.check, row.verdict, row.figure, row.to_set) for row in table.rows(found)]
+    judged = [
+        (row.check, row.verdict, " → ".join(filter(None, (row.figure, row.to_set))))
+        for row in table.rows(found)
+    ]
     return _PAGE.format(
         title=html.escape(f"{found.task}, {found.split}"),
         facts="".join(fact(*row) for row in facts(found)),

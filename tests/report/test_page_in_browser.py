@@ -21,7 +21,7 @@ def browser():
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
-    """Paths of pages of no run, one run, two runs and a broken one, as addresses."""
+    """Paths of pages of one run, two runs and a broken one, as addresses."""
     folder = tmp_path_factory.mktemp("pages")
     tiny, other = (
         fake_runs.complete(folder / "tiny"),
@@ -30,7 +30,7 @@ def pages(tmp_path_factory):
     broken = folder / "broken"
     fake_runs.event_file(broken / "train/events.out.tfevents.1", [("loss", 1, 5.0)], b"x" * 50)
     made = {}
-    for name, runs in {"none": [], "one": [tiny], "two": [tiny, other], "broken": [broken]}.items():
+    for name, runs in {"one": [tiny], "two": [tiny, other], "broken": [broken]}.items():
         path = folder / f"{name}.html"
         entry_point.main([*map(str, runs), "-o", str(path)])
         made[name] = path.as_uri()
@@ -181,7 +181,6 @@ def test_it_fits_a_phone(opened, width, name):
 
 
 def test_one_point_has_one_mark_and_a_broken_file_is_named(opened):
-    assert "No run was given" in text(opened("none"))
     browser = opened("broken")  # its only loss is that of step 1
     marks = 'document.querySelector(".charts figure").querySelectorAll("text.axis")'
     below = f'[...{marks}].filter((e) => e.getAttribute("text-anchor") === "middle")'
