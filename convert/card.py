@@ -22,6 +22,7 @@ from convert.sizes import Sizes, T5Sizes
 
 _PICTURE = "loss.png"
 _MOST_ROWS = 12  # of losses
+BASELINE = "baseline/"  # before the name of a metric: what a simple method reaches
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,6 +137,7 @@ class CardContent:
         found = [(name, step, "loss", loss) for name, (step, loss) in last.items()]
         for task, (step, metrics) in self.evaluations.items():
             no_results = {f"{metric}_deviation" for metric in metrics} | {"seeds"}
+            no_results |= {metric for metric in metrics if metric.startswith(BASELINE)}
             found += [(task, step, *each) for each in metrics.items() if each[0] not in no_results]
         return [
             huggingface_hub.EvalResult(
@@ -235,9 +237,16 @@ class CardContent:
     def _evaluation(self) -> list[str]:
         lines = []
         for task, (step, metrics) in self.evaluations.items():
-            rows = [(name, f"{value:.4g}") for name, value in metrics.items()]
+            shown = {name: f"{value:.4g}" for name, value in metrics.items()}
+            rows = [
+                (name, value, shown.get(f"{BASELINE}{name}", "–"))
+                for name, value in shown.items()
+                if not name.startswith(BASELINE)
+            ]
+            columns = 3 if len(rows) < len(shown) else 2
             lines += [f"### {plain(task)}, step {step:,}", ""]
-            lines += [markdown.table(["metric", "value"], rows), ""]
+            head = ["metric", "value", "baseline"][:columns]
+            lines += [markdown.table(head, [row[:columns] for row in rows]), ""]
         return ["## Evaluation", "", *lines] if lines else []
 
     def _losses(self) -> list[str]:

@@ -26,6 +26,8 @@ from typing import Any
 from common import arguments
 from common.errors import UserError, guarded
 from evaluation import hidden_text, measures, minimal_pairs, models, results
+from evaluation.guesser import Guesser
+from evaluation.ngrams import NgramGuesser
 from t5x.monitoring import program_cache
 from tasks.languages import table
 from tasks.text.normalize import normalize
@@ -33,6 +35,10 @@ from vocabulary.corpus import read_documents
 
 MEASURES = ("text", "words", "pairs")
 _MOST_CHARS = 2_000  # of a passage: of three bytes each they are 6,000 ids of a model of bytes
+_HOW_TO_READ = (
+    "A model that is no better than the n-grams has learned little of the language. Without any "
+    "training it fills in no words and prefers 50% of the right sentences."
+)
 _PACKAGES = ("datasets", "flax", "jax", "numpy", "sentencepiece", "tokenizers")
 
 
@@ -71,15 +77,20 @@ def _evaluate(flags: argparse.Namespace) -> None:
         model.objective(flags.objective)  # refuses before anything is measured
     passages, pairs = _read(flags, language)
     settings = _settings(flags, language, passages, pairs)
+    baseline = _baseline(flags, passages, pairs)
+    known = {f"baseline/{name}": value for name, (value, *_) in baseline["measures"].items()}
     done: list[dict[str, Any]] = []
     for model in found:
-        taken = _measure(model, flags, passages, pairs)
+        guesser = model.load(model.objective(flags.objective))
+        taken = _measure(guesser, model.title, flags, passages, pairs)
         if model.run and model.step is not None:
             values = {name: measure.value for name, measure in taken.items()}
+            values |= {name: known[name] for each in taken if (name := f"baseline/{each}") in known}
             results.add_to_run(model.run, results.series(settings), model.step, values)
         done.append(_result(model, model.objective(flags.objective), passages, taken))
-        results.save(flags.out, settings, done)
-    print(results.table(done))
+        results.save(flags.out, settings, [*done, baseline])
+    print(results.table([*done, baseline]))
+    print(f"\n{_HOW_TO_READ}")
 
 
 def _language(name: str) -> table.Language:
@@ -137,25 +148,43 @@ def _documents(path: str | None, language: table.Language) -> Iterable[str]:
     return read_documents(table.FINEWEB2, config=language.code, split="test")
 
 
-def _measure(model, flags, passages, pairs) -> dict[str, measures.Measure]:
+def _measure(
+    guesser: Guesser, title: str, flags: argparse.Namespace, passages, pairs
+) -> dict[str, measures.Measure]:
     """Return the measures of a model, and report progress."""
-    guesser = model.load(model.objective(flags.objective))
     found: dict[str, measures.Measure] = {}
     if "text" not in flags.without:
-        _show(model, f"{len(passages):,} passages")
+        _show(title, f"{len(passages):,} passages")
         found |= measures.bits_per_byte(passages, guesser, flags.seed)
     if "words" not in flags.without and guesser.fills_in:
-        _show(model, f"words of {len(passages):,} passages")
+        _show(title, f"words of {len(passages):,} passages")
         counts = collections.Counter(itertools.chain.from_iterable(passages))
         found |= measures.filled_in_words(passages, counts, guesser, flags.seed)
     if pairs:
-        _show(model, f"{len(pairs):,} pairs of sentences")
+        _show(title, f"{len(pairs):,} pairs of sentences")
         found |= measures.preferred_sentences(pairs, guesser)
     return found
 
 
-def _show(model: models.Model, what: str) -> None:
-    print(f"{model.title}: {what} …", file=sys.stderr, flush=True)
+def _show(title: str, what: str) -> None:
+    print(f"{title}: {what} …", file=sys.stderr, flush=True)
+
+
+def _baseline(flags, passages, pairs) -> dict[str, Any]:
+    """Return the results of n-grams, as `_result` does."""
+    guesser = NgramGuesser(passages, hides_all=flags.objective == models.PREFIX_LM)
+    taken = _measure(guesser, "n-grams", flags, passages, pairs)
+    text = "".join(itertools.chain.from_iterable(passages))
+    return {
+        "name": "n-grams of the other passages",
+        "path": None,
+        "step": None,
+        "objective": "n_grams",
+        "parameters": len(guesser.counts),
+        "bytes_per_token": len(text.encode()) / len(text),
+        "measures": {name: list(measure) for name, measure in taken.items()},
+        **results.provenance(),
+    }
 
 
 def _result(model, objective, passages, taken) -> dict[str, Any]:

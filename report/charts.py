@@ -13,6 +13,7 @@ from t5x.monitoring import loss_picture
 _MOST_POINTS, _MOST_A_LINE = 200_000, 2_000
 _VALIDATION = ("training_eval/", "eval/")
 _RECORDS = "data/records/"
+BASELINE = "baseline/"  # before the name of a metric: what a simple method reaches
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,7 +124,9 @@ def _of_tasks(runs: Sequence[RunData]) -> list[Chart]:
     for index, run in enumerate(runs):
         for task, metrics in task_metrics(run).items():
             for metric, series in metrics.items():
-                by_title.setdefault(f"{task}: {metric}", []).append(Line(index, metric, series))
+                title = f"{task}: {metric.removeprefix(BASELINE)}"
+                line = Line(index, metric, series, dashed=metric.startswith(BASELINE))
+                by_title.setdefault(title, []).append(line)
     return [Chart(title, "", tuple(lines)) for title, lines in sorted(by_title.items())]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from common.atomic_file import replace_file
 from common.tables import spread
-from report.charts import Chart, charts_of, task_metrics
+from report.charts import BASELINE, Chart, charts_of, task_metrics
 from report.history import RUNNING, changes
 from report.run_data import RunData
 from report.series import Series, accumulate
@@ -118,14 +118,18 @@ def _corpora(run: RunData) -> list[dict[str, Any]]:
 
 
 def _tables(run: RunData) -> list[dict[str, Any]]:
-    """Return a table a task, with a row a step and a column a metric."""
+    """Return a table a task, with a row a step and a column a metric, and the last baseline."""
     tables = []
     for task, metrics in task_metrics(run).items():
-        names = sorted(metrics)
+        names = sorted(name for name in metrics if not name.startswith(BASELINE))
         steps = sorted({int(step) for series in metrics.values() for step in series.steps})
         at = {n: dict(zip(s.steps.tolist(), s.values, strict=True)) for n, s in metrics.items()}
         rows = [[step, *(plain(at[name].get(step)) for name in names)] for step in steps]
-        tables.append({"task": task, "columns": names, "rows": spread(rows, _MOST_ROWS)})
+        rows = spread(rows, _MOST_ROWS)
+        if known := metrics.keys() - {*names}:
+            last = {name: plain(metrics[name].last_value) for name in known}
+            rows.append(["baseline", *(last.get(f"{BASELINE}{name}") for name in names)])
+        tables.append({"task": task, "columns": names, "rows": rows})
     return tables
 
 

@@ -139,6 +139,7 @@ def scores(
     """Return accuracy, f1 of each class and their mean, 0..1, and the confusion matrix.
 
     f1/<class>; confusion/<class>/<class predicted>, in examples; other predictions are `OTHER`.
+    baseline/accuracy and baseline/mean_f1 are of the most frequent class, given as every answer.
     """
     known = set(classes)
     class_of = lambda text: text.strip() if text.strip() in known else OTHER
@@ -152,6 +153,10 @@ def scores(
         given = sum(n for (_, text), n in counts.items() if text == name)
         found[f"f1/{name}"] = 2 * counts[name, name] / (wanted + given) if wanted + given else 0.0
     found["mean_f1"] = sum(found[f"f1/{name}"] for name in classes) / len(classes)
+    most = max(sum(n for (target, _), n in counts.items() if target == name) for name in classes)
+    share = most / total if total else 0.0
+    found |= {"baseline/accuracy": share}
+    found |= {"baseline/mean_f1": 2 * share / (1 + share) / len(classes)}
     for target in classes:
         for text in (*classes, OTHER):
             found[f"confusion/{target}/{text}"] = counts[target, text]

@@ -63,6 +63,19 @@ def test_the_card_of_a_classifier_says_what_stands_for_each_label():
     assert "Labels" not in page()
 
 
+def test_a_baseline_is_beside_its_metric_and_no_result():
+    values = {"accuracy": 0.5, "baseline/accuracy": 0.25, "f1/no": 0.75}
+    text = page(evaluations={"mails": (20, values)})
+    for row in (
+        "| metric | value | baseline |",
+        "| accuracy | 0.5 | 0.25 |",
+        "| f1/no | 0.75 | – |",
+    ):
+        assert row in text
+    (result,) = metadata(text)["model-index"][0]["results"]
+    assert [metric["type"] for metric in result["metrics"]] == ["accuracy", "f1/no"]
+
+
 def test_evaluations_and_the_picture_are_shown_and_listed():
     values = {"f1": 0.87654, "f1_deviation": 0.02, "seeds": 2}  # of which one is a result
     text = page(curves={"train": [(1, 2.0)]}, evaluations={"diacritics": (2000, values)})

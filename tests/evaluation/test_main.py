@@ -39,14 +39,16 @@ def test_each_checkpoint_is_measured(run, capsys):
     flags = ("--every_checkpoint", "--pairs", str(pairs))
     evaluate(run, *flags)
     table = capsys.readouterr().out
-    assert [line.split(" | ")[0] for line in table.splitlines()[2:]] == [
+    assert [line.split(" | ")[0] for line in table.splitlines()[2:5]] == [
         "| run, step 3",
         "| run, step 20",
+        "| n-grams of the other passages",
     ]
     (kept,) = (run / "inference_eval").glob("evaluation_ron_Latn_validation_*-metrics.jsonl")
     steps = [json.loads(line) for line in kept.read_text().splitlines()]
     assert [line["step"] for line in steps] == [3, 20]
-    assert {"bits_per_byte", "filled_in", "minimal_pairs_number"} <= {*steps[0]}
+    for name in ("bits_per_byte", "filled_in", "minimal_pairs_number"):
+        assert {name, f"baseline/{name}"} <= {*steps[0]}
     # Random parameters know no more than that there are 2,048 ids, of about 3 bytes each.
     bits = (
         math.log2(2048)
@@ -72,7 +74,7 @@ def test_models_of_all_kinds_are_beside_each_other(run, capsys):
     flags = ("--pairs", str(pairs), "--without", "text", "words")
     evaluate(run, *flags, beside=(umt5, bert))
     table = capsys.readouterr().out
-    rows = [line.strip("| ").split(" | ") for line in table.splitlines()]
+    rows = [line.strip("| ").split(" | ") for line in table.splitlines()[:5]]
     assert rows[0] == ["model", "parameters", "bytes a token", "minimal pairs"]
     assert [row[0] for row in rows[2:]] == ["run, step 20", str(umt5), f"{bert}, by masks"]
     bytes_per_token = [float(row[2]) for row in rows[2:]]

@@ -47,6 +47,13 @@ def test_runs_are_drawn_over_each_other(tmp_path, loaded):
     ]
 
 
+def test_a_baseline_is_a_dashed_line_beside_its_metric(tmp_path):
+    metrics = {"f1": [(1, 0.25), (2, 0.5)], "baseline/f1": [(1, 0.4), (2, 0.4)]}
+    (found,) = charts_of([read(fake_runs.run(tmp_path / "r", {"inference_eval/qa": metrics}))])
+    assert found.title == "qa: f1"
+    assert {line.label: line.dashed for line in found.lines} == {"f1": False, "baseline/f1": True}
+
+
 def test_upstreams_own_runs_have_a_loss(tmp_path):
     """They log no loss per token where targets are weighted otherwise."""
     train = {"loss": [(1, 9.0)], "learning_rate/current": [(1, 0.5)]}

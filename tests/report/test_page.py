@@ -60,6 +60,14 @@ def test_runs_of_one_name_are_named_by_their_paths(tmp_path, loaded):
     assert names == [loaded.path, same.path]
 
 
+def test_the_last_row_of_a_table_is_the_baseline(tmp_path):
+    metrics = {"f1": [(1, 0.25), (2, 0.5)], "recall": [(2, 0.75)], "baseline/f1": [(2, 0.4)]}
+    folder = fake_runs.run(tmp_path / "r", {"inference_eval/qa": metrics})
+    (table,) = content([load(Folder(str(folder)))], NOW)["runs"][0]["tables"]
+    assert table["columns"] == ["f1", "recall"]
+    assert table["rows"] == [[1, 0.25, None], [2, 0.5, 0.75], ["baseline", 0.4, None]]
+
+
 def test_long_tables_and_timelines_are_thinned(tmp_path):
     start = {"event": "start", "step": 0}
     saves = [{"event": "save", "step": s, "seconds": s / 100} for s in range(2500)]

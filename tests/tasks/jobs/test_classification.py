@@ -26,6 +26,9 @@ def test_metrics_by_hand():
     assert found["f1/l"] == pytest.approx(2 / (1 + 2))
     assert found["f1/h"] == pytest.approx(2 / (3 + 1))
     assert found["mean_f1"] == pytest.approx((1 / 2 + 2 / 3 + 1 / 2) / 3)
+    always = scores(targets, ["h"] * 6, CLASSES)  # the most frequent class
+    assert found["baseline/accuracy"] == pytest.approx(always["accuracy"])
+    assert found["baseline/mean_f1"] == pytest.approx(always["mean_f1"])
     confusion = {name: n for name, n in found.items() if name.startswith("confusion/") and n}
     assert confusion == {"confusion/n/n": 1, "confusion/n/l": 1, "confusion/l/l": 1} | {
         "confusion/h/h": 1,
