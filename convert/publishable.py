@@ -103,13 +103,24 @@ def check_untrained(folder: Path) -> same_ids.Compared:
     described = describe(run)
     shapes = small_files.read_json(folder / SHAPES)
     sizes = t5x_params.check_network(_untrained(shapes), described.sizes)
-    vocabulary = described.vocabulary
+    lines = small_files.read_json(folder / TEXTS)["lines"]
+    return check_export(run, described._replace(sizes=sizes), lines)
+
+
+def check_export(
+    run: model_dir.TrainedRun, described: Described, lines: Iterable[str]
+) -> same_ids.Compared:
+    """Export all but the weights, load it with transformers, and compare the ids of the lines.
+
+    Raises:
+      UserError: Hugging Face has no such network or vocabulary, or other ids.
+    """
+    sizes, _, vocabulary = described
     assert vocabulary is not None
     with tempfile.TemporaryDirectory() as name:
         out = Path(name)
         export(out, run, sizes, vocabulary, "float32")
         torch_logits.check_names(out, sizes)
-        lines = small_files.read_json(folder / TEXTS)["lines"]
         return same_ids.compare(vocabulary, out, [*odd_texts(), *lines])
 
 

@@ -183,7 +183,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     path = spm.download(args.model)
     checks = check_vocabulary(path, args.vocab_size, args.extra_ids)
-    texts = corpus.read_texts(args) if args.corpus else []
+    texts = corpus.read_texts(args) if args.corpus or args.task else []
     checks.append(same_ids(path, texts, args.extra_ids))
     return tables.show([*checks, *coverage(path, texts, args.beside)])
 

@@ -1,11 +1,13 @@
 """Change a checkpoint together with its vocabulary: trim or extend its rows into a new run.
 
-    change = VocabularyChange(old_model, new_model, sources)      # of vocabulary.trim or .extend
+    change = VocabularyChange(old, new, sources)      # of vocabulary.trim or .extend
     checks = write_run("runs/mt5_base", change, Path("runs/ro_mt5_base"))
 
-writes `runs/ro_mt5_base/` with `checkpoint_<step>`, `config.gin`, `vocabulary.model` and
-`vocabulary.rows.json`; the trainer resumes from it and the converter publishes it. The optimizer's
-moments of the embeddings change with them. Only one array is in memory at a time.
+writes `runs/ro_mt5_base/` with `checkpoint_<step>`, `config.gin`, `vocabulary.model` (an encoder's
+has `tokenizer/`) and `vocabulary.rows.json`; the trainer resumes from it and the converter
+publishes it. The optimizer's moments of the embeddings change with them, and the bias of an
+encoder's logits. Only one array is in memory at a time. What could not be published is refused
+first.
 """
 
 import argparse
@@ -13,58 +15,59 @@ import dataclasses
 import json
 import math
 import os
-from collections.abc import Iterable
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from common import arguments
+from common import arguments, tables
 from common.errors import UserError
+from common.gin_reader import Bindings
 from common.tables import CheckResult, judged, passed
-from convert import weight_map
+from convert import publishable, weight_map
 from convert.proof import verify
+from convert.proof.odd_texts import texts_of
 from convert.proof.same_ids import is_tie
-from convert.run import rewrite
-from convert.run.model_dir import VOCABULARY
-from convert.sizes import T5Sizes
+from convert.run import model_dir, rewrite
+from convert.sizes import Sizes
 from t5x.checkpointing.lazy_array import LazyArray
 from vocabulary import sentencepiece_model as spm
 from vocabulary.check import check_vocabulary
 from vocabulary.corpus import MODEL_HELP
+from vocabulary.pieces import Pieces, SentencePieces
+from vocabulary.tokenizer_json import TokenizerPieces
 
 # The axis of each parameter along which ids run.
-_AXES = {"token_embedder/embedding": 0, "decoder/logits_dense/kernel": 1}
+_AXES = {"token_embedder/embedding": 0, "decoder/logits_dense/kernel": 1, "mlm_head/bias": 0}
+_VERIFIED_LINES = 20_000  # of each corpus
 
 
 @dataclasses.dataclass(frozen=True)
 class VocabularyChange:
-    """Two models, and for each id of the new one the old ids from whose mean it starts."""
+    """Two vocabularies, and for each id of the new one the old ids from whose mean it starts."""
 
-    old: spm.ModelProto
-    new: spm.ModelProto
+    old: Pieces
+    new: Pieces
     sources: spm.Sources
-    extra_ids: int = 0
-
-    @property
-    def old_ids(self) -> int:
-        """Number of ids of the old vocabulary, with those that seqio adds."""
-        return len(self.old.pieces) + self.extra_ids
 
     @property
     def rows(self) -> spm.Sources:
         """The sources of the embedding's rows: padded to a multiple of 128 with rows from unk."""
         unused = spm.round_up(len(self.sources)) - len(self.sources)
-        return [*self.sources, *[(self.new.trainer_spec.unk_id,)] * unused]
+        return [*self.sources, *[(self.old.unk_id,)] * unused]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of a command that changes a vocabulary."""
     add = parser.add_argument
     add("model", type=arguments.text, help=MODEL_HELP)
-    add("--extra_ids", type=arguments.integer(0), default=0, help="100 for T5's own vocabulary")
+    about = "100 for T5's own vocabulary (default: what the gin of --checkpoint binds, else 0)"
+    add("--extra_ids", type=arguments.integer(0), help=about)
     about = "the new model, or with --checkpoint the new run"
     add("--out", type=arguments.text, required=True, help=about)
     add("--checkpoint", help="a T5X run or checkpoint to change too; --out is then a new run")
+    add("--dry_run", action="store_true", help="print the table, and write nothing")
     about = "the network if the checkpoint has no gin: t5_1_1/base, a .gin, or a .json"
     add("--network", help=about)
 
@@ -77,88 +80,151 @@ def check_out(args: argparse.Namespace) -> None:
         arguments.check_output_file("--out", args.out)
 
 
-def write(
-    change: VocabularyChange, args: argparse.Namespace, texts: Iterable[str]
-) -> tuple[str, list[CheckResult]]:
-    """Write the model `args.out`, or with `args.checkpoint` the run; return the model and checks.
+def open_pieces(args: argparse.Namespace) -> Pieces:
+    """Return the vocabulary `args.model`, or raise UserError.
 
-    Raise UserError as `write_run`, and if words of `texts` with kept pieces change their tokens.
+    Where --extra_ids is not given, the gin of --checkpoint says it.
     """
-    checks = [check_same_pieces(change.old, change.new, change.sources, texts)]
-    if not passed(checks):
+    path = spm.download(args.model)
+    if os.path.isdir(inside := os.path.join(path, TokenizerPieces.in_run)):
+        path = inside
+    if folder := spm.find_tokenizer(path):
+        return TokenizerPieces(folder)
+    extra_ids = args.extra_ids
+    if extra_ids is None and args.checkpoint:
+        bindings = Bindings.read(model_dir.open_run(args.checkpoint).gin() or "")
+        extra_ids = bindings.of("SentencePieceVocabulary").get("extra_ids")
+    return SentencePieces(spm.read_model(spm.find_model(path)), extra_ids or 0)
+
+
+def finish(
+    change: VocabularyChange, args: argparse.Namespace, samples: Mapping[str, Sequence[str]]
+) -> int:
+    """Write the vocabulary `args.out`, or with `args.checkpoint` the run; print and return status.
+
+    `samples` are lines by the name of their corpus. With `args.dry_run` the table is printed, and
+    nothing written. Raise UserError as `write_run`, and if words with kept pieces change.
+    """
+    texts = [line for lines in samples.values() for line in lines[:_VERIFIED_LINES]]
+    if not texts:  # of the old pieces, so that every language is covered
+        texts = texts_of([name for name in change.old.names if name])
+    same = check_same_pieces(change, texts)
+    if not passed([same]):
         raise UserError(
-            f"nothing was written, since words are tokenized differently: {checks[0].figure}"
+            f"nothing was written, since words are tokenized differently: {same.figure}"
         )
+    checks = [_counts(change), *_measured(change, samples), same]
     path = args.out
     if args.checkpoint:
-        path = os.path.join(args.out, VOCABULARY)
-        checks += write_run(args.checkpoint, change, Path(args.out), args.network)
-    else:
+        path = os.path.join(args.out, change.new.in_run)
+        checks += write_run(args.checkpoint, change, Path(args.out), args.network, args.dry_run)
+    elif not args.dry_run:
         _write_vocabulary(change, path)
-    return path, checks + check_vocabulary(path, len(change.rows))
+    if not args.dry_run:
+        checks += check_vocabulary(path, len(change.rows))
+        print(f"wrote {args.out}")
+    return tables.show(checks)
 
 
-def check_same_pieces(
-    old: spm.ModelProto, new: spm.ModelProto, sources: spm.Sources, texts: Iterable[str]
-) -> CheckResult:
+def _counts(change: VocabularyChange) -> CheckResult:
+    kept = sum(len(ids) == 1 for ids in change.sources)
+    new = len(change.sources) - kept
+    detail = f"{change.old.size - kept:,} go, {new:,} come, {kept:,} stay"
+    return judged("pieces", True, f"{detail}: {change.old.size:,} before, {kept + new:,} after")
+
+
+def _measured(
+    change: VocabularyChange, samples: Mapping[str, Sequence[str]]
+) -> Iterator[CheckResult]:
+    for name, lines in samples.items():
+        before, after = (bytes_a_piece(some, lines) for some in (change.old, change.new))
+        yield judged(f"bytes a piece, {name}", True, f"{before:.2f} before, {after:.2f} after")
+
+
+def bytes_a_piece(pieces: Pieces, lines: Sequence[str]) -> float:
+    """Return the bytes of some of the lines by the pieces that they are cut into."""
+    lines = lines[:_VERIFIED_LINES]
+    return sum(len(line.encode()) for line in lines) / sum(len(pieces.encode(x)) for x in lines)
+
+
+def check_same_pieces(change: VocabularyChange, texts: Iterable[str]) -> CheckResult:
     """Check that words whose pieces are all kept, and use no new piece, are tokenized as before.
 
-    `sources` are the old ids of each new id, several for a new piece. Each word is checked once.
+    Each word is checked once.
     """
-    name = "kept pieces tokenize words as before"
-    before, after = spm.processor(old), spm.processor(new)
+    name, sources = "kept pieces tokenize words as before", change.sources
     kept = {ids[0] for ids in sources if len(ids) == 1}
+    names_of = lambda ids: [change.old.names[i] for i in ids]
     words = {word for text in texts for word in text.split()}
     same = 0
     for word in sorted(words):
-        wanted, new_ids = before.encode(word), after.encode(word)
+        wanted, new_ids = change.old.encode(word), change.new.encode(word)
         if not kept.issuperset(wanted) or any(len(sources[i]) > 1 for i in new_ids):
             continue
         found = [sources[i][0] for i in new_ids]
-        if found != wanted and not is_tie(wanted, found, before.id_to_piece):
+        if found != wanted and not is_tie(wanted, found, names_of):
             return judged(name, False, f"{word[:80]!r} was {wanted} and is {found}")
         same += 1
     return judged(name, True, f"{same:,} of {len(words):,}; the others use changed pieces")
 
 
 def _write_vocabulary(change: VocabularyChange, path: str) -> None:
-    spm.write_model(change.new, path)
+    change.new.write(path)
     with open(os.path.splitext(path)[0] + ".rows.json", "w", encoding="utf-8") as file:
         json.dump(change.sources, file)
 
 
 def write_run(
-    checkpoint: str, change: VocabularyChange, out: Path, network: str | None = None
+    checkpoint: str,
+    change: VocabularyChange,
+    out: Path,
+    network: str | None = None,
+    dry_run: bool = False,
 ) -> list[CheckResult]:
     """Write the run; it appears complete and verified, or not at all.
 
     `checkpoint` is a run, whose last checkpoint is used, or one checkpoint, local or on gs://;
-    `network` is as `convert --config`, if there is no gin beside it. Raise UserError if the
-    checkpoint is of another network or vocabulary, `out` is a run already, the disk is full, or
-    logits of kept pieces differ.
+    `network` is as `convert --config`, if there is no gin beside it; `dry_run` writes nothing.
+    Raise UserError if the checkpoint is of another network or vocabulary, Hugging Face has no such
+    network or vocabulary as the new run's, `out` is a run already, the disk is full, or logits of
+    kept pieces differ.
     """
     old = rewrite.last_checkpoint(checkpoint, network)
-    if not 0 <= old.sizes.vocab_size - change.old_ids < spm.SIZE_MULTIPLE:
+    if not 0 <= old.sizes.vocab_size - change.old.size < spm.SIZE_MULTIPLE:
         raise UserError(
-            f"the vocabulary has {change.old_ids:,} ids and the embedding of {old.path} "
+            f"the vocabulary has {change.old.size:,} ids and the embedding of {old.path} "
             f"{old.sizes.vocab_size:,} rows, so it was not trained with it: give its own "
             "vocabulary, and --extra_ids 100 if seqio adds the sentinels"
         )
     sizes = dataclasses.replace(old.sizes, vocab_size=len(change.rows))
+    checks = [_size("network before", old.sizes), _size("network after", sizes)]
+    checks.append(_publishable(change, sizes))
+    if dry_run:
+        return checks
     arrays = {name: _changed(name, array, change) for name, array in old.arrays.items()}
     with rewrite.staged_run(out) as temporary:
         written = rewrite.write_run(temporary, old.step, arrays, sizes)
-        _write_vocabulary(change, str(temporary / VOCABULARY))
+        _write_vocabulary(change, str(temporary / change.new.in_run))
         same = same_logits(old.path, old.sizes, written, sizes, change.sources)
         if not passed([same]):
             raise UserError(f"nothing was written, since {same.check} fails: {same.figure}")
-    return [_size("network before", old.sizes), _size("network after", sizes), same]
+    return [*checks, same]
+
+
+def _publishable(change: VocabularyChange, sizes: Sizes) -> CheckResult:
+    """Check that Hugging Face has such a network and vocabulary; raise UserError if not."""
+    with tempfile.TemporaryDirectory() as name:
+        (Path(name) / model_dir.GIN_FILES[0]).write_text(rewrite.gin_of(sizes))
+        change.new.write(os.path.join(name, change.new.in_run))
+        described = publishable.describe(model_dir.TrainedRun(name, {}))
+        found = publishable.check_export(model_dir.TrainedRun(name, {}), described, [])
+    return judged("publishable", True, str(found))
 
 
 def _changed(name: str, array: LazyArray, change: VocabularyChange) -> LazyArray:
     """Return the array for the new ids, or itself if it has no rows of ids, as some moments."""
     owner = next((owner for owner in _AXES if f"/{owner}/" in f"/{name}/"), None)
-    ids = range(change.old_ids, change.old_ids + spm.SIZE_MULTIPLE)
+    ids = range(change.old.size, change.old.size + spm.SIZE_MULTIPLE)
     if not owner or not any(length in ids for length in array.shape):
         return array
     axis = _AXES[owner] if len(array.shape) == 2 else 0
@@ -184,7 +250,7 @@ def average_rows(table: np.ndarray, sources: spm.Sources, axis: int = 0) -> np.n
     return new
 
 
-def _size(name: str, sizes: T5Sizes) -> CheckResult:
+def _size(name: str, sizes: Sizes) -> CheckResult:
     counts = {tensor.sources[0]: math.prod(tensor.shape) for tensor in weight_map.tensors(sizes)}
     total, embeddings = sum(counts.values()), sum(counts.get(name, 0) for name in _AXES)
     detail = (
@@ -195,14 +261,17 @@ def _size(name: str, sizes: T5Sizes) -> CheckResult:
 
 
 def same_logits(
-    old_path: str, old_sizes: T5Sizes, new_path: str, new_sizes: T5Sizes, sources: spm.Sources
+    old_path: str, old_sizes: Sizes, new_path: str, new_sizes: Sizes, sources: spm.Sources
 ) -> CheckResult:
     """Check that both checkpoints give kept pieces the same logits, on a batch of kept pieces."""
     kept = np.array([new for new, old in enumerate(sources) if len(old) == 1 and new > 1])
     old_of = np.array([old[0] for old in sources])
     random_ids = verify.probe_batch(new_sizes)
-    batch = {key: np.where(ids > 0, kept[ids % len(kept)], 0) for key, ids in random_ids.items()}
-    old_batch = {key: old_of[ids] for key, ids in batch.items()}
+    batch, old_batch = dict(random_ids), dict(random_ids)
+    for key, ids in random_ids.items():
+        if key.endswith("_tokens"):
+            batch[key] = np.where(ids > 0, kept[ids % len(kept)], 0)
+            old_batch[key] = old_of[batch[key]]
     old = verify.trainer_logits([old_path], old_sizes, "float32", old_batch)[..., old_of[kept]]
     new = verify.trainer_logits([new_path], new_sizes, "float32", batch)[..., kept]
     difference, largest = float(np.abs(old - new).max()), float(np.abs(old).max())

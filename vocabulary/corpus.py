@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from common import arguments
+from common.errors import UserError
 from tasks.text.normalize import normalize
 
 MODEL_HELP = "SentencePiece file, run or converted folder, or Hugging Face hub name"
@@ -33,7 +34,11 @@ def add_arguments(
         "folder or bucket of files named <split>*, pattern of files, http(s) file, @ and the "
         "address of a list of files, or Hugging Face hub name"
     )
-    add("--corpus", type=arguments.text, required=required, help=about)
+    which = parser.add_mutually_exclusive_group(required=required)
+    which.add_argument("--corpus", type=arguments.text, help=about)
+    about = "registered tasks instead, whose corpora are read as they read them"
+    which.add_argument("--task", nargs="+", default=(), type=arguments.text, help=about)
+    add("--module", type=arguments.text, help="of --task: tasks.my_language registers them")
     about = "column of the text, or a template of several, {title}\\n{body}"
     add("--column", type=arguments.text, default="text", help=about)
     add("--config", help="configuration of a hub corpus")
@@ -44,13 +49,26 @@ def add_arguments(
     add("--cedilla", action="store_true", help=about)
 
 
-def _documents(args: argparse.Namespace) -> Iterator[str]:
-    return read_documents(**{name: getattr(args, name) for name in _FLAGS})
+def _documents(args: argparse.Namespace) -> dict[str, Iterator[str]]:
+    """Return the documents that the corpus flags name, by --corpus or task."""
+    if args.task:
+        return {name: _of_task(name, args) for name in args.task}
+    return {args.corpus: read_documents(**{name: getattr(args, name) for name in _FLAGS})}
+
+
+def _of_task(name: str, args: argparse.Namespace) -> Iterator[str]:
+    from tasks import registered  # with TensorFlow
+    from tasks.look import sampling
+
+    modules = (args.module,) if args.module else registered.every_module()
+    task = registered.find(name, "--task", modules)
+    texts = _texts(task.source, args.split, args.max_documents is not None)
+    return itertools.islice((sampling.normalized(task, text) for text in texts), args.max_documents)
 
 
 def read_texts(args: argparse.Namespace) -> list[str]:
     """Return the documents that the corpus flags name, as they are but for --cedilla."""
-    texts = _documents(args)
+    texts = itertools.chain.from_iterable(_documents(args).values())
     if not args.cedilla:
         return list(texts)
     return [normalize(text, cedilla=True, nfc=False, whitespace=False) for text in texts]
@@ -58,7 +76,15 @@ def read_texts(args: argparse.Namespace) -> list[str]:
 
 def read_lines(args: argparse.Namespace) -> Iterator[str]:
     """Yield the lines of what the corpus flags name, and report on stderr what has been read."""
-    documents = _documents(args)
+    return itertools.chain.from_iterable(lines_by_name(args).values())
+
+
+def lines_by_name(args: argparse.Namespace) -> dict[str, Iterator[str]]:
+    """Return the same by --corpus or task, each to be read once, in this order."""
+    return {name: _lines(name, texts, args) for name, texts in _documents(args).items()}
+
+
+def _lines(name: str, documents: Iterator[str], args: argparse.Namespace) -> Iterator[str]:
     start = reported = time.monotonic()
     number = count = size = 0
 
@@ -74,6 +100,8 @@ def read_lines(args: argparse.Namespace) -> Iterator[str]:
             reported = time.monotonic()
             report()
     report()
+    if not count:
+        raise UserError(f"{name} holds no text: every document is empty, null or not a string")
 
 
 def read_documents(

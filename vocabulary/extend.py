@@ -1,11 +1,19 @@
-"""Add words to a vocabulary; their embeddings start from the mean of their old pieces.
+"""Add pieces to a vocabulary; their embeddings start from the mean of their old pieces.
 
     python -m vocabulary.extend runs/ro --pieces words.txt --out vocabularies/ro_law.model
     python -m vocabulary.extend runs/ro --pieces words.txt --checkpoint runs/ro --out runs/ro_law
+    python -m vocabulary.extend runs/xlm_r --corpus 'georgian/*.jsonl' --size 8000 \
+      --checkpoint runs/xlm_r --out runs/ka_xlm_r
 
-Each line of the file is a word, which becomes one piece before the sentinels. `.rows.json` next to
-the model has, for every new id, the old ids whose mean is its row. With --checkpoint the checkpoint
-is extended too, and both are verified (`vocabulary.checkpoint`).
+Each line of --pieces is a word, which becomes one piece. With a corpus the pieces are learned:
+letters that the vocabulary lacks first, then, as in BPE, the most frequent pair of neighbouring
+pieces within words becomes a piece, again and again. So each new piece is made of old ones, and
+beats them (`vocabulary.pieces`, `vocabulary.tokenizer_json`). Where that would give less than a
+tenth more bytes a piece, no piece is added: the vocabulary holds the language well. With several
+tasks (`--task`) the pieces are those of the first one; the others are measured.
+
+`.rows.json` next to the model has, for every new id, the old ids whose mean is its row. With
+--checkpoint the checkpoint is extended too, and both are verified (`vocabulary.checkpoint`).
 """
 
 if __name__ == "__main__":  # before any library writes to stderr
@@ -13,53 +21,113 @@ if __name__ == "__main__":  # before any library writes to stderr
 
     log.start()
 
+import collections
+import functools
+import json
 import sys
 from collections.abc import Sequence
 
-import sentencepiece
+import tokenizers
 
-from common import arguments, tables
+from common import arguments
 from common.errors import UserError, guarded
-from vocabulary import checkpoint
+from tasks.text.normalize import is_letter
+from vocabulary import checkpoint, corpus
 from vocabulary import sentencepiece_model as spm
+from vocabulary.pieces import NewPiece, Pieces, SentencePieces
 
-# Added to a new piece's score for each old piece it saves: it beats them, and of two new pieces
-# with the same beginning the longer one wins.
-SCORE_BONUS = 0.5
+_SAMPLED_LINES = 200_000  # that pieces are learned from
+_OFTEN = 10  # times at least that a letter or pair is in them
+_GAIN = 1.1  # of bytes a piece, below which a vocabulary holds a language well
+_PRIVATE = 0x10000  # Unicode's planes from here on have no blanks
 
 
-def extend(
-    model: spm.ModelProto, words: Sequence[str], extra_ids: int = 0
-) -> tuple[spm.ModelProto, spm.Sources]:
-    """Return a larger model and, for each of its ids, the old ids from which it starts.
+def learn(pieces: Pieces, lines: Sequence[str], size: int) -> tuple[Pieces, spm.Sources]:
+    """Return a vocabulary with at most `size` more pieces, learned from lines, and its sources.
 
-    Words are normalized as the model normalizes text. `extra_ids` is 100 if seqio added the
-    sentinels behind the model; they become pieces of it. Raise UserError for a word that is a
-    piece already, is given twice, holds an unknown character, or is not one word.
+    Twice as many are learned, of which those stay that the lines then use most: many a piece is
+    only on the way to a longer one.
     """
-    encoder = spm.processor(model)
-    known = {piece.piece for piece in model.pieces}
+    letters = _letters(pieces, lines)[:size]
+    spelled, of_letters = pieces.changed(range(len(pieces.names)), letters)
+    merged = _merges(spelled, lines, 2 * (size - len(letters)))
+    full, of_merges = spelled.changed(range(len(spelled.names)), merged)
+    sources = [tuple(old for i in ids for old in of_letters[i]) for ids in of_merges]
+    kept = {i for i, ids in enumerate(of_merges) if len(ids) == 1 and full.names[i]}
+    usage = collections.Counter(i for line in lines for i in full.encode(line))
+    used = kept.union(*(full.parts(i) for i in usage))
+    room = min(len(used), len(kept) + size - len(letters))
+    large, of_used = full.changed(sorted(full.most_used(kept, usage, room)), [])
+    return large, [sources[i] for (i,) in of_used]
+
+
+def _letters(pieces: Pieces, lines: Sequence[str]) -> list[NewPiece]:
+    """Return the letters of lines that a vocabulary lacks, the most frequent first."""
+    counts = collections.Counter(c for line in lines for c in pieces.normalize(line))
+    often = [c for c, n in counts.most_common() if n >= _OFTEN and is_letter(c)]
+    return [NewPiece(c, lacking) for c in often if (lacking := pieces.lacks(c))]
+
+
+def _merges(pieces: Pieces, lines: Sequence[str], count: int) -> list[NewPiece]:
+    """Return pieces made of the most frequent pairs of pieces within words, in their order.
+
+    The `tokenizers` library finds them in a text where one character stands for each piece.
+    """
+    spell = lambda run: "".join(chr(_PRIVATE + i) for i in run)
+    of_word = functools.cache(lambda word: " ".join(map(spell, pieces.runs(word))))
+    texts = [" ".join(map(of_word, line.split())) for line in lines]
+    alphabet = {*"".join(texts)} - {" "}
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=len(alphabet) + count, min_frequency=_OFTEN, show_progress=False
+    )
+    learner = tokenizers.Tokenizer(tokenizers.models.BPE())
+    learner.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    learner.train_from_iterator(texts, trainer)
+    ids = lambda text: tuple(ord(c) - _PRIVATE for c in text)
+    name = lambda text: "".join(pieces.names[i] for i in ids(text))
+    merges = json.loads(learner.to_str())["model"]["merges"]
+    return [NewPiece(name(a + b), ids(a + b), (name(a), name(b))) for a, b in merges]
+
+
+def extend(pieces: Pieces, words: Sequence[str]) -> tuple[Pieces, spm.Sources]:
+    """Return a larger vocabulary and, for each of its ids, the old ids from which it starts.
+
+    Words are normalized as the model normalizes text. Raise UserError for a word that is a piece
+    already, is given twice, holds an unknown character, or is not one word, for a vocabulary that
+    is no SentencePiece model, and if the new one never gives a word's own piece.
+    """
+    if not isinstance(pieces, SentencePieces):
+        raise UserError(
+            "--pieces needs a SentencePiece model, and this is a tokenizer.json: give --corpus, "
+            "from which its pieces are learned"
+        )
+    known = {*pieces.names}
     added = []
     for word in words:
-        piece = _piece_of(encoder, word)
+        piece = _piece_of(pieces, word)
         if piece in known:
             raise UserError(f"the piece {piece!r} exists already or is given twice")
         known.add(piece)
-        ids = encoder.encode(_text_of(piece))
-        if encoder.unk_id() in ids:
+        ids = pieces.encode(_text_of(piece))
+        if pieces.unk_id in ids:
             raise UserError(
                 f"the piece {piece!r} holds a character that the model does not know, "
                 "so its embedding cannot be initialized"
             )
-        score = sum(model.pieces[i].score for i in ids) + SCORE_BONUS * (len(ids) - 1)
-        added.append((piece, score, ids))
-    sentinels = set(spm.sentinel_ids(model).values())
-    kept = [i for i in range(len(model.pieces)) if i not in sentinels]
-    return spm.rebuild(model, kept, added, extra_ids)
+        added.append(NewPiece(piece, tuple(ids)))
+    large, sources = pieces.changed(range(len(pieces.names)), added)
+    new = {i: large.names[i] for i, old in enumerate(sources) if len(old) > 1}
+    unused = [piece for i, piece in new.items() if i not in large.encode(_text_of(piece))]
+    if unused:
+        raise UserError(
+            f"nothing was written, since the model never gives {', '.join(map(repr, unused))}, "
+            "whose rows no text would use: leave them out of the new pieces"
+        )
+    return large, sources
 
 
-def _piece_of(encoder: sentencepiece.SentencePieceProcessor, word: str) -> str:
-    words = _text_of(encoder.normalize(_text_of(word))).split()
+def _piece_of(pieces: Pieces, word: str) -> str:
+    words = _text_of(pieces.normalize(_text_of(word))).split()
     if len(words) != 1:
         found = f"{len(words)} words" if words else "nothing"
         raise UserError(
@@ -71,13 +139,6 @@ def _piece_of(encoder: sentencepiece.SentencePieceProcessor, word: str) -> str:
 
 def _text_of(piece: str) -> str:
     return piece.replace(spm.WORD_START, " ")
-
-
-def never_given(model: spm.ModelProto, count: int) -> list[str]:
-    """Return the new pieces, `count` before the sentinels, that their own words lack."""
-    encode, end = spm.processor(model).encode, len(model.pieces) - spm.NUM_SENTINELS
-    new = {i: model.pieces[i].piece for i in range(end - count, end)}
-    return [piece for i, piece in new.items() if i not in encode(_text_of(piece))]
 
 
 def _read_words(path: str) -> list[str]:
@@ -93,26 +154,45 @@ def _read_words(path: str) -> list[str]:
     return words
 
 
+def _learned(pieces: Pieces, lines: Sequence[str], size: int) -> tuple[Pieces, spm.Sources]:
+    """Return what `learn` does, or without new pieces if they would gain too little."""
+    if not lines:
+        raise UserError("the corpus holds no text: name one of the language to add")
+    large, sources = learn(pieces, lines, size)
+    before, after = (checkpoint.bytes_a_piece(some, lines) for some in (pieces, large))
+    if after >= _GAIN * before:
+        return large, sources
+    print(
+        f"no piece is added: the vocabulary holds the language well, {before:.2f} bytes a piece, "
+        f"and {len(sources) - pieces.size:,} more pieces would make that {after:.2f}"
+    )
+    return pieces.changed(range(len(pieces.names)), [])
+
+
 @guarded
 def main(argv: Sequence[str] | None = None) -> int:
-    """Extend, write, check, and return the status."""
+    """Extend, write, print the table, and return the status."""
     parser = arguments.parser("python -m vocabulary.extend", __doc__)
     checkpoint.add_arguments(parser)
-    parser.add_argument("--pieces", required=True, help="a file with one word a line")
+    corpus.add_arguments(parser, required=False)
+    parser.add_argument("--pieces", help="a file with one word a line")
+    about = "of a corpus: how many pieces to learn at most"
+    parser.add_argument("--size", type=arguments.integer(1), default=8_000, help=about)
     args = parser.parse_args(argv)
+    if bool(args.pieces) == bool(args.corpus or args.task):
+        raise UserError("give either --pieces, words to add, or --corpus or --task, to learn from")
     checkpoint.check_out(args)
-    model = spm.read_model(spm.find_model(args.model))
-    words = _read_words(args.pieces)
-    large, sources = extend(model, words, args.extra_ids)
-    if unused := never_given(large, len(words)):
-        raise UserError(
-            f"nothing was written, since the model never gives {', '.join(map(repr, unused))}, "
-            "whose rows no text would use: leave them out of the new pieces"
-        )
-    change = checkpoint.VocabularyChange(model, large, sources, args.extra_ids)
-    written, checks = checkpoint.write(change, args, spm.sample_texts(model))
-    print(f"wrote {written}: {len(large.pieces):,} pieces, {len(words):,} of them new")
-    return tables.show(checks)
+    pieces = checkpoint.open_pieces(args)
+    if args.pieces:
+        large, sources = extend(pieces, _read_words(args.pieces))
+        samples = {}
+    else:
+        samples = {
+            name: corpus.sample_lines(lines, _SAMPLED_LINES)
+            for name, lines in corpus.lines_by_name(args).items()
+        }
+        large, sources = _learned(pieces, next(iter(samples.values())), args.size)
+    return checkpoint.finish(checkpoint.VocabularyChange(pieces, large, sources), args, samples)
 
 
 if __name__ == "__main__":

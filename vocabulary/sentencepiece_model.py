@@ -26,7 +26,6 @@ from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[att
 
 from common.atomic_file import replace_file
 from common.errors import UserError
-from convert.proof.odd_texts import texts_of
 
 SentencePiece = ModelProto.SentencePiece
 # For each id of a new model the ids of the old one from whose mean its embedding starts.
@@ -196,8 +195,3 @@ def rebuild(
         )
     append_sentinels(new)
     return new, [*sources, *((found[number],) for number in reversed(range(NUM_SENTINELS)))]
-
-
-def sample_texts(model: ModelProto) -> list[str]:
-    """Return texts made from the model's own pieces, so that every language is covered."""
-    return texts_of([p.piece for p in model.pieces if p.type == SentencePiece.NORMAL])

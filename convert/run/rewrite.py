@@ -12,7 +12,7 @@ from common.errors import UserError
 from convert import atomic_output
 from convert.formats import t5x_checkpoint_writer
 from convert.run import model_dir
-from convert.sizes import Sizes, T5Sizes
+from convert.sizes import Sizes
 from convert.t5x_params import Tree, check_network, checked, open_tree, row_blocks
 from t5x.checkpointing.reader import open_checkpoint
 
@@ -22,18 +22,16 @@ class RunCheckpoint(NamedTuple):
 
     step: int
     path: str
-    sizes: T5Sizes
+    sizes: Sizes
     arrays: Tree
 
 
 def last_checkpoint(folder: str, config: str | None = None) -> RunCheckpoint:
-    """Open a T5's last checkpoint, or one, of the network `config`, or raise UserError."""
+    """Open a run's last checkpoint, or one, of the network `config`, or raise UserError."""
     run = model_dir.open_run(folder)
     step = max(run.checkpoints)
     path = run.checkpoints[step]
     sizes, _ = model_dir.network(run, config)
-    if not isinstance(sizes, T5Sizes):
-        raise UserError(f"{run.folder} is an encoder, and this needs a T5: name a T5's run.")
     return RunCheckpoint(step, path, check_network(open_tree([path]), sizes), open_checkpoint(path))
 
 

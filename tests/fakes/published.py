@@ -49,12 +49,12 @@ ENCODERS = {
 _IDS = {"pad_token_id": 1, "cls_token_id": 0, "sep_token_id": 2, "bos_token_id": 0}
 
 
-def published_encoder(folder, family):
+def published_encoder(folder, family, **changes):
     """Write a folder of random weights, as transformers does; return its model."""
     architecture, fields = ENCODERS[family]
     torch.manual_seed(0)
     config = architecture.split("For")[0] + "Config"
-    config = getattr(transformers, config)(**fields, **_IDS, eos_token_id=2)
+    config = getattr(transformers, config)(**{**fields, **changes}, **_IDS, eos_token_id=2)
     model = getattr(transformers, architecture)(config)
     _randomize(model)
     model.save_pretrained(folder)

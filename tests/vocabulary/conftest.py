@@ -4,6 +4,7 @@ import pytest
 
 from fakes.paths import ROOT
 from vocabulary import corpus
+from vocabulary.pieces import SentencePieces
 from vocabulary.sentencepiece_model import read_model
 
 DATA = ROOT / "data" / "ro_mini"
@@ -12,6 +13,11 @@ DATA = ROOT / "data" / "ro_mini"
 @pytest.fixture(scope="module")
 def model():
     return read_model(str(DATA / "ro_mini.model"))
+
+
+@pytest.fixture(scope="module")
+def pieces(model):
+    return SentencePieces(model)
 
 
 @pytest.fixture(scope="module")

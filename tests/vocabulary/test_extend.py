@@ -3,60 +3,56 @@
 import unicodedata
 
 import pytest
-import sentencepiece
 
 from common import tables
 from fakes.paths import ROOT
 from fakes.refusals import refused
 from vocabulary import extend
 from vocabulary.check import check_vocabulary, same_ids
+from vocabulary.pieces import SentencePieces
 
 DATA = ROOT / "data" / "ro_mini"
 MINI = str(DATA / "ro_mini.model")
 WORDS = ["▁constituțională", "constituțional"]
 
 
-def processor(model):
-    return sentencepiece.SentencePieceProcessor(model_proto=model.SerializeToString())
-
-
-def test_new_pieces_are_used_the_longer_one_first(model):
-    large, _ = extend.extend(model, WORDS)
-    encode = processor(large).encode
-    first = len(model.pieces) - 100
+def test_new_pieces_are_used_the_longer_one_first(pieces):
+    large, _ = extend.extend(pieces, WORDS)
+    encode = large.encode
+    first = pieces.size - 100
     assert encode("constituțională") == [first]
     assert encode("constituțional") == [first + 1]
-    score = {piece.piece: piece.score for piece in large.pieces}
+    score = {piece.piece: piece.score for piece in large.model.pieces}
     assert score["▁constituțională"] > score["▁constituțional"] + score["ă"] + 0.1
 
 
-def test_pieces_are_normalized_as_texts_are(model):
+def test_pieces_are_normalized_as_texts_are(pieces):
     words = [unicodedata.normalize("NFD", "constituțională"), "ﬁrmăm", "m²", "Ⅻ"]
-    large, _ = extend.extend(model, [f"▁{word}" for word in words])
-    first = len(model.pieces) - 100
-    assert processor(large).encode(words) == [[first + i] for i in range(4)]
-    assert processor(large).encode("constituțională firmăm m2 XII") == [*range(first, first + 4)]
+    large, _ = extend.extend(pieces, [f"▁{word}" for word in words])
+    first = pieces.size - 100
+    assert large.encode(words) == [[first + i] for i in range(4)]
+    assert large.encode("constituțională firmăm m2 XII") == [*range(first, first + 4)]
 
 
-def test_other_texts_are_tokenized_as_before_and_sentinels_stay_last(model, lines):
-    large, sources = extend.extend(model, WORDS)
+def test_other_texts_are_tokenized_as_before_and_sentinels_stay_last(pieces, lines):
+    large, sources = extend.extend(pieces, WORDS)
     assert [old for (old,) in sources[-100:]] == list(range(1948, 2048))
     for line in lines:
-        ids = [sources[i][0] for i in processor(large).encode(line + " <extra_id_3>")]
-        assert ids == processor(model).encode(line + " <extra_id_3>")
+        ids = [sources[i][0] for i in large.encode(line + " <extra_id_3>")]
+        assert ids == pieces.encode(line + " <extra_id_3>")
 
 
 def test_the_command_writes_what_the_check_and_hugging_face_agree_on(lines, tmp_path, capsys):
     path = str(tmp_path / "large.model")
     (tmp_path / "words.txt").write_text("constituțională\n\n▁constituțional\n", encoding="utf-8")
     extend.main([MINI, "--pieces", str(tmp_path / "words.txt"), "--out", path])
-    assert "2,050 pieces, 2 of them new" in capsys.readouterr().out
+    assert "0 go, 2 come, 2,048 stay" in capsys.readouterr().out
     checks = [*check_vocabulary(path, 2176), same_ids(path, lines)]
     assert tables.passed(checks), tables.table(checks)
 
 
 @pytest.mark.parametrize(
-    ("pieces", "sentence"),
+    ("words", "sentence"),
     [
         (["▁de"], "'▁de' exists already"),
         (["▁bună ziua"], "'▁bună ziua' is 2 words to the model"),
@@ -65,17 +61,13 @@ def test_the_command_writes_what_the_check_and_hugging_face_agree_on(lines, tmp_
         (["▁漢字"], "a character that the model does not know"),
     ],
 )
-def test_impossible_pieces_are_refused(model, pieces, sentence):
+def test_impossible_pieces_are_refused(pieces, words, sentence):
     with pytest.raises(ValueError, match=sentence):
-        extend.extend(model, pieces)
+        extend.extend(pieces, words)
 
 
-def test_a_piece_that_the_model_never_gives_is_refused(model, tmp_path, capsys, monkeypatch):
-    large, _ = extend.extend(model, WORDS)
-    assert extend.never_given(large, len(WORDS)) == []
-    large.pieces[len(model.pieces) - 100].score = -1000
-    assert extend.never_given(large, len(WORDS)) == ["▁constituțională"]
-    monkeypatch.setattr(extend, "SCORE_BONUS", -100)
+def test_a_piece_that_the_model_never_gives_is_refused(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(SentencePieces, "score", lambda self, old: -1000.0)
     (tmp_path / "words.txt").write_text("constituțională", encoding="utf-8")
     with refused(capsys, "nothing was written, since the model never gives '▁constituțională'"):
         extend.main([MINI, "--pieces", f"{tmp_path}/words.txt", "--out", f"{tmp_path}/a.model"])

@@ -1,0 +1,118 @@
+"""An encoder's tokenizer.json, cut and extended: equal ids of what is kept, new pieces used."""
+
+import json
+
+import numpy as np
+import pytest
+import transformers
+
+from convert import from_hf
+from convert.run import rewrite
+from fakes import tokenizer_files
+from fakes.published import published_encoder
+from fakes.refusals import refused
+from fakes.small_vocabulary import TEXTS
+from vocabulary import checkpoint, extend, trim
+from vocabulary.tokenizer_json import TokenizerPieces
+
+
+def like_mmbert(folder):
+    """A BPE with ▁ for blanks and an unknown piece."""
+    made = tokenizer_files.blanks_bpe(folder.with_name("plain"))
+    change = lambda content: content["model"].update(unk_token="<unk>")
+    return tokenizer_files.edit(made, folder, change)
+
+
+KINDS = [tokenizer_files.unigram, tokenizer_files.byte_bpe, like_mmbert]
+LINES = [line for text in TEXTS for line in text.splitlines() if line.strip()]
+# Letters that no vocabulary here has, of which the words are made often enough to be learned.
+OTHER = ["საქართველოს პარლამენტი არის კავკასიაში", "ქვეყანა არის საქართველო"] * 10
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def pieces(request, tmp_path_factory):
+    return TokenizerPieces(request.param(tmp_path_factory.mktemp("made") / "folder"))
+
+
+def given_by(pieces, folder):
+    """The ids by name in the published tokenizer, as transformers loads it from a written one."""
+    pieces.write(str(folder))
+    return transformers.AutoTokenizer.from_pretrained(folder).get_vocab()
+
+
+@pytest.mark.parametrize("size", [None, 384])
+def test_texts_of_kept_pieces_are_cut_as_before(pieces, tmp_path, size):
+    """Without a size all used pieces stay; with one, words whose pieces do."""
+    usage, _ = trim.count_and_sample(pieces, LINES[:2], 0)
+    if size and pieces.size < size:
+        size = 256
+    small, sources = trim.trim(pieces, usage, size)
+    assert [small.names[i] for i in range(small.size)] == [pieces.names[i] for (i,) in sources]
+    if size is None:
+        for line in LINES[:2]:
+            assert [sources[i][0] for i in small.encode(line)] == pieces.encode(line)
+    else:
+        assert small.size == size < pieces.size
+    change = checkpoint.VocabularyChange(pieces, small, sources)
+    same = checkpoint.check_same_pieces(change, LINES)
+    assert same.verdict == "ok"
+    assert not same.figure.startswith("0 of")
+    assert given_by(small, tmp_path / "out") == small.ids
+
+
+def test_pieces_of_a_new_language_are_learned_and_the_old_text_stays(pieces, tmp_path):
+    large, sources = extend.learn(pieces, OTHER, 60)
+    assert pieces.size < large.size <= pieces.size + 60
+    before, after = (checkpoint.bytes_a_piece(some, OTHER) for some in (pieces, large))
+    assert after > 1.5 * before
+    for line in LINES:
+        assert [sources[i] for i in large.encode(line)] == [(i,) for i in pieces.encode(line)]
+    for line in OTHER[:2]:  # a new piece starts from those that spelled it
+        old = [i for new in large.encode(line) for i in sources[new]]
+        assert {*old} == {*pieces.encode(line)}
+    assert given_by(large, tmp_path / "out") == large.ids
+
+
+@pytest.mark.parametrize("family", ["xlm-roberta", "modernbert"])
+def test_an_encoder_changes_with_its_tokenizer(tmp_path, family, capsys):
+    """Embedding, bias of the logits and tokenizer: cut, then extended, then as it was published."""
+    folder = tmp_path / "published"
+    is_bpe = family == "modernbert"
+    make, fewer = (tokenizer_files.byte_bpe, 384) if is_bpe else (tokenizer_files.unigram, 256)
+    size = TokenizerPieces(make(tmp_path / "tokenizer")).size
+    published_encoder(folder, family, vocab_size=size)
+    for file in (tmp_path / "tokenizer").iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
+    if family == "xlm-roberta":  # by which its network is told from RoBERTa's
+        config = json.loads((folder / "tokenizer_config.json").read_text())
+        config["tokenizer_class"] = "XLMRobertaTokenizer"
+        (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    start, small, large = (str(tmp_path / name) for name in ("start", "small", "large"))
+    assert from_hf.main([str(folder), start]) == 0
+    text, other = tmp_path / "text.txt", tmp_path / "other.txt"
+    text.write_text("\n".join(LINES[:3]))
+    other.write_text("\n".join(OTHER))
+    flags = ["--corpus", str(text), "--size", str(fewer), "--checkpoint", start, "--out", small]
+    assert trim.main([start, *flags, "--dry_run"]) == 0
+    assert not (tmp_path / "small").exists()
+    assert trim.main([start, *flags]) == 0
+    flags = ["--corpus", str(other), "--size", "40", "--checkpoint", small, "--out", large]
+    assert extend.main([small, *flags]) == 0
+    printed = capsys.readouterr().out
+    assert f"0 come, {fewer} stay" in printed
+    assert "publishable" in printed
+    old, new = (rewrite.last_checkpoint(run) for run in (start, large))
+    rows = [
+        json.loads((tmp_path / f"{run}/tokenizer.rows.json").read_text()) for run in (small, large)
+    ]
+    for name in ("token_embedder/embedding", "mlm_head/bias"):
+        before, after = (some.arrays[f"target/{name}"].read() for some in (old, new))
+        for i, ids in enumerate(rows[1]):
+            mean = before[[rows[0][j][0] for j in ids]].mean(0)
+            np.testing.assert_allclose(after[i], mean, rtol=1e-5, atol=1e-6)
+    assert new.sizes.vocab_size % 128 == 0
+
+
+def test_wordpiece_is_refused_and_says_so(tmp_path, capsys):
+    with refused(capsys, "WordPiece"):
+        trim.main([tokenizer_files.WORDPIECE, "--corpus", "x.txt", "--out", str(tmp_path / "a")])
