@@ -22,6 +22,7 @@ from common.tables import data_size
 from t5x.checkpointing.config import SaveCheckpointConfig
 from t5x.inference import filling
 from t5x.inference.predictor import MODES
+from t5x.input_pipeline import mixed
 from t5x.input_pipeline.checks import check_feature_lengths, verify_matching_vocabs
 from t5x.input_pipeline.config import DatasetConfig
 from t5x.input_pipeline.corpora import Corpora
@@ -51,6 +52,7 @@ def check_training(
     check_model(model)
     check_optimizer(model)
     triggers.check_periods(plan)
+    check_phases(cfgs["train"], save)
     for scope, cfg in cfgs.items():
         if cfg is None:
             continue
@@ -75,6 +77,15 @@ def check_training(
     lengths = cfgs["train"].task_feature_lengths if cfgs["train"] else None
     filling.check_sentences(watch.infill_sentences, model.input_vocabulary, lengths)
     check_writable(model_dir)
+
+
+def check_phases(cfg: DatasetConfig | None, save: SaveCheckpointConfig | None) -> None:
+    """Raise UserError if rates change with the step, and checkpoints would not say the step."""
+    if cfg and save and not save.save_dataset and len(mixed.phases_of(cfg.provider)) > 1:
+        raise UserError(
+            f"SaveCheckpointConfig.save_dataset is False, but the rates of {cfg.provider.name} "
+            "change with the step, which the data position says; set it to True."
+        )
 
 
 def check_model(model: Any) -> None:

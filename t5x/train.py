@@ -42,7 +42,7 @@ from t5x.checkpointing.restore import Match, match, restore
 from t5x.cli import dry_run as dry_run_table
 from t5x.cli import main
 from t5x.inference.evaluator import InferenceEvaluator
-from t5x.input_pipeline import checks, position
+from t5x.input_pipeline import checks, mixed, position
 from t5x.input_pipeline.config import DatasetConfig
 from t5x.input_pipeline.corpora import Corpora
 from t5x.input_pipeline.stream import TrainStream, eval_sets
@@ -197,7 +197,9 @@ def train(
     if not (start.is_own or allow_unpublishable):
         lines = lambda: publishable.first_lines(train_dataset_cfg)
         publishing = publishable.check(model, specs, lines)
-    open_stream = lambda start: stream_at(start, trainer, train_dataset_cfg, get_dataset_fn, seed)
+    open_stream = lambda start: stream_at(
+        start, trainer, train_dataset_cfg, get_dataset_fn, seed, total_steps
+    )
     if dry_run:
         opened = first_sound(start, lambda s: (open_stream(s), matched(s, trainer)))
         start, (stream, found) = opened
@@ -205,7 +207,8 @@ def train(
             trainer,
             cfgs,
             model_dir,
-            **dry_run_table.corpora(train_dataset_cfg, start.step, plan.total_steps),
+            **dry_run_table.mixture(stream.phases(start.step), stream.follows),
+            **dry_run_table.corpora(train_dataset_cfg, start.step, plan.total_steps, stream.steps),
             start=dry_run_table.start(start.path, found),
             steps=dry_run_table.steps(plan, start.step),
             time=dry_run_table.duration(trainer, stream.global_batch, plan, start.step),
@@ -308,17 +311,20 @@ def stream_at(
     cfg: DatasetConfig,
     get_dataset_fn: Callable[..., TrainStream],
     seed: int,
+    total_steps: int,
 ) -> TrainStream:
     """Return the training stream of this host at the data position of `start`, if it has one.
 
     Its seed is the first that exists: of the data position, of `cfg`, of the run. Raise
     DamagedCheckpoint, on all hosts, if the position is not as saved, and UserError, with what to
-    set, if it cannot be used.
+    set, if it cannot be used, or a mixture's rates would change after `total_steps`.
     """
     start.check_data_position()
     folder = start.dataset_folder
     saved = raise_together(lambda: position.saved(folder), DamagedCheckpoint)
     folder = folder if saved else None  # upstream's position is of its own pipeline
+    if start.is_own:
+        position.check_own(saved, cfg, start.own[0])
     if saved:
         seed = saved["seed"]
         Corpora(cfg).pin(saved)
@@ -342,6 +348,8 @@ def stream_at(
             "Keep SaveCheckpointConfig.save_dataset = True to resume the data too.",
             start.path,
         )
+    if not stream.steps:
+        mixed.check_steps(cfg.provider, total_steps - start.step)
     stream.corpora.check_shards(stream.count)
     for line in stream.corpora.mixing(stream.count):
         logging.info("%s", line)

@@ -4,11 +4,16 @@
         epochs={"ro_wiki": 4})
 
 The mixture is then MIXTURE_OR_TASK_NAME = 'ro_mix'. The corpus of each example is drawn from the
-run's seed; the data position includes that draw and the position in each corpus.
+run's seed; the data position includes that draw and the position in each corpus. Rates may change
+with the step, as in the phases of mmBERT (Marone et al. 2025, arXiv:2509.06888):
+
+    add("ka_added", {"others": [(0, 1.0), (8000, 0.5)], "georgian": [(0, 0.0), (8000, 0.5)]})
 """
 
 import functools
-from collections.abc import Mapping
+import math
+import numbers
+from collections.abc import Mapping, Sequence
 
 import seqio
 import tensorflow as tf
@@ -39,12 +44,35 @@ class BoundedTask(cached.Task):
 
 
 class RatedMixture(seqio.Mixture):
-    """A mixture whose tasks know their rates; see `purpose.Purpose`."""
+    """A mixture that knows its shares by phase, whose tasks know their rates.
+
+    See `purpose.Purpose`, and `t5x.input_pipeline.mixed`, which reads it part by part.
+    """
+
+    def __init__(self, *args, phases: Mapping[int, Mapping[str, float]], **kwargs):
+        super().__init__(*args, **kwargs)
+        self.phases = phases
 
     def get_task_dataset(self, task: seqio.Task, *args, **kwargs) -> tf.data.Dataset:
         """Return seqio.Mixture's dataset of one task."""
-        with purpose.of(rate=self.get_rate(task) / self.total_rate):
+        rate = purpose.current().rate  # of this mixture, where it is a part of another
+        with purpose.of(rate=rate and rate * self.get_rate(task) / self.total_rate):
             return super().get_task_dataset(task, *args, **kwargs)
+
+    def get_dataset(self, *args, **kwargs) -> tf.data.Dataset:
+        """Return seqio.Mixture's dataset; raise UserError if its rates change with the step."""
+        if len(self.phases) > 1:
+            raise UserError(
+                f"mixture {self.name!r} has rates that change with the step, which only the "
+                "trainer here reads: name a mixture of constant rates, or one of its tasks"
+            )
+        return super().get_dataset(*args, **kwargs)
+
+    def part_dataset(self, part: str, **settings) -> tf.data.Dataset:
+        """Return the dataset of a task or mixture of `phases`; `settings` are of `get_dataset`."""
+        constant = self.phases[0][part] if len(self.phases) == 1 else None
+        with purpose.of(rate=constant):
+            return seqio.get_mixture_or_task(part).get_dataset(**settings)
 
 
 def rates_of(sizes: Mapping[str, float], temperature: float = 1.0) -> dict[str, float]:
@@ -55,18 +83,66 @@ def rates_of(sizes: Mapping[str, float], temperature: float = 1.0) -> dict[str, 
     """
     if not temperature > 0:
         raise UserError(f"temperature is {temperature}, but must be above 0")
-    if not sizes:
-        raise UserError("a mixture needs at least one task: name it with its size or rate")
-    for name, size in sizes.items():
-        if not size > 0:
-            raise UserError(f"task {name!r} has rate {size}, but must have one above 0")
     raised = {name: float(size) ** (1 / temperature) for name, size in sizes.items()}
     return {name: rate / sum(raised.values()) for name, rate in raised.items()}
 
 
+Schedule = float | Sequence[tuple[int, float]]  # a size or rate, or one from each step on
+
+
+def phases_of(
+    sizes: Mapping[str, Schedule], temperature: float = 1.0
+) -> dict[int, dict[str, float]]:
+    """Return the share of each corpus by the first step of each phase, see `rates_of`.
+
+        phases_of({"a": [(0, 1), (8000, 3)], "b": 1})    # {0: {"a": .5, …}, 8000: {"a": .75, …}}
+
+    Raise UserError for sizes that are no rates, and for a phase that reads nothing.
+    """
+    if not sizes:
+        raise UserError("a mixture needs at least one task: name it with its size or rate")
+    schedules = {name: _schedule(name, size) for name, size in sizes.items()}
+    phases = {}
+    for step in sorted({step for schedule in schedules.values() for step in schedule}):
+        latest = lambda schedule, step=step: schedule[max(s for s in schedule if s <= step)]
+        now = {name: latest(schedule) for name, schedule in schedules.items()}
+        if not any(now.values()):
+            raise UserError(
+                f"all tasks have rate 0 from step {step} on, so that nothing is read: give one a "
+                "rate above 0"
+            )
+        phases[step] = rates_of(now, temperature)
+    return phases
+
+
+def _schedule(name: str, size: Schedule) -> dict[int, float]:
+    """Return the size from each step on of one task."""
+    if not isinstance(size, Sequence):
+        if not 0 < size < math.inf:
+            raise UserError(f"task {name!r} has rate {size}, but must have one above 0")
+        return {0: float(size)}
+    pairs = [tuple(pair) if isinstance(pair, list | tuple) else (pair,) for pair in size]
+    steps = [pair[0] for pair in pairs]
+    is_step = lambda step: isinstance(step, numbers.Integral) and not isinstance(step, bool)
+    is_rate = lambda rate: isinstance(rate, numbers.Real) and 0 <= float(rate) < math.inf
+    if not all(len(pair) == 2 and is_step(pair[0]) and is_rate(pair[1]) for pair in pairs):
+        raise UserError(
+            f"task {name!r} has rates {size}, but each must be (step, rate), such as "
+            "[(0, 0.0), (8000, 0.5)], with a rate from 0"
+        )
+    if steps != sorted(set(steps)) or steps[:1] != [0]:
+        raise UserError(
+            f"task {name!r} has rates from steps {steps}, but they must begin at step 0 and "
+            "increase; give it rate 0 until it is to be read"
+        )
+    if not any(rate for _, rate in pairs):
+        raise UserError(f"task {name!r} has rate 0 at every step: leave it out, or give it a rate")
+    return {int(step): float(rate) for step, rate in pairs}
+
+
 def add(
     name: str,
-    sizes: Mapping[str, float],
+    sizes: Mapping[str, Schedule],
     temperature: float = 1.0,
     epochs: Mapping[str, int] | None = None,
 ) -> seqio.Mixture:
@@ -74,20 +150,52 @@ def add(
 
     `sizes` are documents, tokens or bytes of each task, all in one unit, or rates; `temperature`
     evens out the shares, see `rates_of`. `epochs` is how many times at most a task's corpus is
-    read; the others then take over its share. When all have ended, so does the stream. Raise
-    UserError for an unknown task, or an impossible size, temperature or number of epochs.
+    read; the others then take over its share. When all have ended, so does the stream.
+
+    A size may be a list of (step, size), each valid until the next step; in every phase the shares
+    are sizes divided by their sum. Steps are those of the run since it began to read this mixture:
+    from 0 in a run from scratch, from converted weights or from another run's checkpoint, also a
+    cooldown branch; a run that resumes, or branches off with the same mixture, counts on. Each task
+    keeps its position through all phases, and its corpus is not read while its rate is 0, but for
+    a sample at the start of a run.
+
+    A name may be a mixture, of constant rates, which a cooldown branch reads on from where a run on
+    it was: add("decay", {"ro_mix": 0.7, "ro_best": 0.3}).
+
+    Raise UserError for an unknown task, or an impossible size, temperature or number of epochs.
     """
-    epochs, entries = epochs or {}, []
+    epochs = epochs or {}
     for unknown in epochs.keys() - sizes.keys():
         raise UserError(f"mixture {name!r} bounds the epochs of {unknown!r}, which it lacks")
-    for task, rate in rates_of(sizes, temperature).items():
-        if task in epochs:
-            task = _bounded(task, epochs[task])
-        entries.append((task, rate))
+    phases = phases_of(sizes, temperature)
+    names = {task: _bounded(task, epochs[task]) if task in epochs else task for task in sizes}
+    phases = {step: {names[t]: rate for t, rate in rates.items()} for step, rates in phases.items()}
+    _check_parts(name, list(names.values()), phased=len(phases) > 1)
     sample = functools.partial(
         tf.data.Dataset.sample_from_datasets, stop_on_empty_dataset=not epochs
     )
-    return seqio.MixtureRegistry.add(name, entries, mixture_cls=RatedMixture, sample_fn=sample)
+    return seqio.MixtureRegistry.add(
+        name, list(phases[0].items()), mixture_cls=RatedMixture, sample_fn=sample, phases=phases
+    )
+
+
+def _check_parts(name: str, parts: Sequence[str], phased: bool) -> None:
+    """Raise UserError for a part whose own rates change, or for a task of two parts if `phased`."""
+    seen: dict[str, str] = {}
+    for part in parts:
+        provider = seqio.get_mixture_or_task(part)
+        if len(getattr(provider, "phases", ())) > 1:
+            raise UserError(
+                f"mixture {name!r} has the part {part!r}, whose own rates change with the step: "
+                "name its tasks instead"
+            )
+        for task in seqio.get_subtasks(provider):
+            if phased and task.name in seen:
+                raise UserError(
+                    f"mixture {name!r} has task {task.name!r} in {seen[task.name]!r} and in "
+                    f"{part!r}, which would read the same documents: leave it out of one"
+                )
+            seen[task.name] = part
 
 
 def _bounded(name: str, epochs: int) -> str:

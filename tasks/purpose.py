@@ -16,14 +16,15 @@ from tasks.corpus.counts import RecordCounter
 class Purpose(NamedTuple):
     """A dataset of one of `shards` shares of a split, and whether it is `trained` on.
 
-    `rate` is the share of the run's examples that come from its task, below 1 in a mixture.
+    `rate` is the share of the run's examples that come from its task, below 1 in a mixture, None if
+    it changes with the step.
     `counter` counts what is made of the texts, if it is not None.
     """
 
     split: str = "train"
     shards: int = 1
     trained: bool = False
-    rate: float = 1.0
+    rate: float | None = 1.0
     counter: RecordCounter | None = None
 
 

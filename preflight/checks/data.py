@@ -13,6 +13,7 @@ import numpy as np
 from common.tables import CheckResult, NotChecked, counted, data_size, fails, ok, warning
 from preflight.run_context import RunContext, is_local
 from t5x.cli import dry_run
+from t5x.input_pipeline import mixed
 from t5x.input_pipeline.checks import check_feature_lengths
 from t5x.input_pipeline.corpora import Corpora
 from tasks.corpus import files
@@ -131,8 +132,12 @@ def epochs(context: RunContext) -> CheckResult:
         per_row = float(context.objective.lengths(lengths["inputs"]).tokens)
     else:
         per_row = looked(context, "pieces").numbers["row_tokens"]
-    read = context.data.batch_size * per_row
-    return dry_run.epochs(context.start.step, context.run.total_steps, read, size, known, most)
+    first, last = context.start.step, context.run.total_steps
+    begun = 0 if context.start.is_own else first  # where the steps of the mixture count from
+    share = Corpora(context.data).shares(first - begun, last - begun)[context.task.name]
+    read = context.data.batch_size * per_row * share
+    phased = len(mixed.phases_of(context.data.provider)) > 1
+    return dry_run.epochs(first, last, read, size, known, most, phased)
 
 
 def corpus_tokens(context: RunContext) -> tuple[float, str]:

@@ -14,6 +14,7 @@ from common.errors import UserError
 from common.tables import FAILS, NOT_CHECKED, CheckResult, amount, counted, ok, time_span, warning
 from t5x.array_types import PyTree
 from t5x.checkpointing.restore import Match
+from t5x.input_pipeline import mixed
 from t5x.input_pipeline.config import DatasetConfig
 from t5x.input_pipeline.corpora import Corpora
 from t5x.loop.triggers import TrainingPlan
@@ -74,10 +75,28 @@ def steps(plan: TrainingPlan, first: int) -> CheckResult:
     return ok(figure)
 
 
-def corpora(cfg: DatasetConfig, first: int, last: int) -> dict[str, CheckResult]:
-    """Return what samples of the training corpora show, and how often steps read each, by name."""
+def mixture(
+    phases: Mapping[int, Mapping[str, float]], follows: str | None
+) -> dict[str, CheckResult]:
+    """Return a line on rates that change with the step, and on data that follows on other data."""
+    said = []
+    for first, shares in sorted(phases.items()):
+        parts = (f"{100 * share:.3g} % {part}" for part, share in shares.items() if share)
+        said.append(f"from step {first:,}: {', '.join(parts)}")
+    said += [follows] if follows else []
+    return {"mixture": ok("; ".join(said))} if said else {}
+
+
+def corpora(
+    cfg: DatasetConfig, first: int, last: int, mixture_steps: int = 0
+) -> dict[str, CheckResult]:
+    """Return what samples of the training corpora show, and how often steps read each, by name.
+
+    `mixture_steps` are those that the mixture was read for before step `first`.
+    """
     read = Corpora(cfg)
-    found, shares = read.looks(), read.shares()
+    found = read.looks()
+    shares = read.shares(mixture_steps, mixture_steps + last - first)
     rows: dict[str, CheckResult] = {}
     for task, looked in found.items():
         name = lambda check, task=task: f"{check} of {task}" if len(shares) > 1 else check
@@ -86,14 +105,25 @@ def corpora(cfg: DatasetConfig, first: int, last: int) -> dict[str, CheckResult]
         size, each = numbers["corpus_tokens"], numbers["row_tokens"] * cfg.batch_size
         if size and each:
             known, most = numbers["known"], numbers["most_epochs"]
-            rows[name("epochs")] = epochs(first, last, shares[task] * each, size, known, most)
+            tokens = shares[task] * each
+            phased = len(mixed.phases_of(cfg.provider)) > 1
+            rows[name("epochs")] = epochs(first, last, tokens, size, known, most, phased)
     return rows
 
 
 def epochs(
-    first: int, last: int, step_tokens: float, size: float, known: str, most: float
+    first: int,
+    last: int,
+    step_tokens: float,
+    size: float,
+    known: str,
+    most: float,
+    phased: bool = False,
 ) -> CheckResult:
-    """Return how often a corpus of `size` tokens is read from step `first` to step `last`."""
+    """Return how often a corpus of `size` tokens is read from step `first` to step `last`.
+
+    `phased` says that its rate changes meanwhile, and `step_tokens` is a mean.
+    """
     left = max(last - first, 0)
     read = left * step_tokens
     count = read / size
@@ -105,7 +135,7 @@ def epochs(
     enough = first + int(left * most / count)
     return warning(
         f"{figure}: beyond {most:.0f} a text teaches less and less",
-        f"TRAIN_STEPS to about {enough:,}, or a larger corpus",
+        f"{'a lower rate' if phased else f'TRAIN_STEPS to about {enough:,}'}, or a larger corpus",
         numbers=numbers,
     )
 

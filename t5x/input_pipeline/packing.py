@@ -154,6 +154,7 @@ class ConvertedRows:
     """Rows that a feature converter of the user's makes, which may be of any features."""
 
     truncated = 0  # seqio does not count them
+    filler = 0
 
     def __init__(
         self, converter: seqio.FeatureConverter, lengths: Mapping[str, int], trim: bool = True

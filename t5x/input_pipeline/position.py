@@ -4,7 +4,7 @@ The positions of the shards lie beside it, see `t5x.input_pipeline.shard`.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -12,6 +12,7 @@ import tensorflow as tf
 from common.errors import UserError
 from common.small_files import read_json
 from t5x.checkpointing.lazy_array import parsing
+from t5x.input_pipeline import mixed
 from t5x.input_pipeline.config import DatasetConfig
 
 
@@ -37,9 +38,16 @@ def write(
     shards: int,
     orders: Mapping[str, str],
     corpora: Mapping[str, Any],
+    pipelines: Sequence[str],
+    steps: int,
 ) -> None:
-    """Describe a stream: `orders` and identities of `corpora` by task, `shards` virtual ones."""
+    """Describe a stream: `orders` and identities of `corpora` by task, `shards` virtual ones.
+
+    `pipelines` are the names of those of each shard, see `t5x.input_pipeline.mixed`; `steps` are
+    the batches since the mixture began to be read.
+    """
     about: dict[str, Any] = {"seed": seed, "shards": shards, "batch_size": cfg.batch_size}
+    about |= {"mixture": cfg.provider.name, "pipelines": list(pipelines), "steps": steps}
     about |= {"orders": orders, **_row_settings(cfg), "corpora": corpora}
     with tf.io.gfile.GFile(f"{folder}/stream.json", "w") as file:
         file.write(json.dumps(about))
@@ -61,6 +69,49 @@ def misfit(saved: Mapping[str, Any], cfg: DatasetConfig) -> str | None:
         f"rows in equal parts; set BATCH_SIZE to a multiple of {shards} (it was "
         f"{saved['batch_size']})"
     )
+
+
+def pipelines(saved: Mapping[str, Any], mixture: str) -> list[str]:
+    """Return the names of the pipelines of `saved`; one that has no names is of `mixture`."""
+    return saved.get("pipelines", [mixture])
+
+
+def changed_mixture(saved: Mapping[str, Any], mixture: str, names: Sequence[str]) -> str | None:
+    """Return which pipelines of `mixture` go on from `saved` and which begin; None if all go on."""
+    held = pipelines(saved, mixture)
+    began = [name for name in names if name not in held]
+    if not began and set(held) <= set(names):
+        return None
+    said = [f"{', '.join(began)} begins"] if began else []
+    if went_on := [name for name in names if name in held]:
+        said = [f"{', '.join(went_on)} goes on where it was", *said]
+    if ended := [name for name in held if name not in names]:
+        said.append(f"{', '.join(ended)} is read no more")
+    before = saved.get("mixture", "other data")
+    return f"The data of {mixture} follows on {before}: {'; '.join(said)}."
+
+
+def check_own(saved: Mapping[str, Any] | None, cfg: DatasetConfig, run: str) -> None:
+    """Raise UserError if a run cannot resume at `saved`, its own, because its mixture is another.
+
+    It also cannot without a position, if the rates change with the step.
+    """
+    name, phases = cfg.provider.name, mixed.phases_of(cfg.provider)
+    if saved is None and len(phases) > 1:
+        raise UserError(
+            f"the newest checkpoint in {run} has no data position, which says how many steps of "
+            f"mixture {name} are done: remove it, and the same command resumes from the one before"
+        )
+    if saved is None:
+        return
+    held = pipelines(saved, name)
+    names = mixed.names_of(cfg.provider, cfg.split, held)
+    if set(held) != set(names):
+        raise UserError(
+            f"{run} is a run on {', '.join(held)}, and MIXTURE_OR_TASK_NAME {name} reads "
+            f"{', '.join(names)}: set another MODEL_DIR, and COOLDOWN_FROM, or "
+            "RestoreCheckpointConfig.path with restore_dataset = True, to go on from a checkpoint"
+        )
 
 
 def _row_settings(cfg: DatasetConfig) -> dict[str, Any]:

@@ -18,7 +18,7 @@ the batch at step n, and a saved position, do not depend on the number of hosts:
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -29,7 +29,7 @@ from absl import logging
 
 from common.errors import UserError
 from t5x.array_types import HostBatch
-from t5x.input_pipeline import position, record_counts
+from t5x.input_pipeline import mixed, position, record_counts
 from t5x.input_pipeline.config import DatasetConfig
 from t5x.input_pipeline.corpora import Corpora
 from t5x.input_pipeline.encoder_rows import EncoderFeatureConverter, EncoderRows
@@ -55,32 +55,43 @@ def examples_and_rows(
     converter_cls: Any,
     shard: seqio.ShardInfo,
     seed: int | None,
-) -> tuple[tf.data.Dataset, Rows]:
+    names: Sequence[str],
+) -> tuple[mixed.MixedExamples, Rows]:
     """Return the endless examples of a virtual shard, many at a time, and what makes rows of them.
 
-    Rows of T5 and of encoders are made here; rows of another `converter_cls`, a seqio feature
-    converter or a function that makes one, are made by it.
+    `names` are of its pipelines, see `mixed.names_of`. Rows of T5 and of encoders are made here;
+    rows of another `converter_cls`, a seqio feature converter or a function that makes one, are
+    made by it.
     """
-    dataset = cfg.provider.get_dataset(
-        cfg.task_feature_lengths,
-        split=cfg.split,
-        use_cached=cfg.use_cached,
-        shuffle=cfg.shuffle,
-        seed=seed,
-        shard_info=shard,
-        num_epochs=None,
-        trim_output_features=False,  # rows do it, and count
-    )
+    settings = {
+        "sequence_length": cfg.task_feature_lengths,
+        "split": cfg.split,
+        "use_cached": cfg.use_cached,
+        "shuffle": cfg.shuffle,
+        "seed": seed,
+        "shard_info": shard,
+        "num_epochs": None,
+        "trim_output_features": False,  # rows do it, and count
+    }
+    provider = cfg.provider
+    datasets = {
+        name: provider.get_dataset(**settings)
+        if name == provider.name
+        else provider.part_dataset(name, **settings)
+        for name in names
+    }
     lengths, trim = cfg.task_feature_lengths or {}, cfg.trim_output_features
-    name = cfg.provider.name
+    task, spec = provider.name, datasets[names[0]].element_spec
     rows: Rows
     if converter_cls is seqio.EncDecFeatureConverter:
-        rows = PairRows(lengths, cfg.pack, trim, name)
+        rows = PairRows(lengths, cfg.pack, trim, task)
     elif isinstance(converter_cls, type) and issubclass(converter_cls, EncoderFeatureConverter):
-        rows = EncoderRows(dataset.element_spec, lengths, cfg.pack, trim, name)
+        rows = EncoderRows(spec, lengths, cfg.pack, trim, task)
     else:
         rows = ConvertedRows(converter_cls(pack=cfg.pack), lengths, trim)
-    return rows.examples(dataset).prefetch(AHEAD), rows
+    chunks = {name: rows.examples(made).prefetch(AHEAD) for name, made in datasets.items()}
+    phases = mixed.phases_of(provider)
+    return mixed.MixedExamples(chunks, phases, (seed, shard.index), rows.filler), rows
 
 
 class TrainStream(Iterator[HostBatch]):
@@ -106,6 +117,9 @@ class TrainStream(Iterator[HostBatch]):
         self.cfg, self.seed, self.rows = cfg, seed, rows
         self.corpora = Corpora(cfg)
         self._converter_cls = converter_cls
+        self.steps = 0  # batches since the mixture began to be read; its phases count by them
+        self.follows: str | None = None  # what goes on of the mixture before, if it was another
+        self.pipelines = mixed.names_of(cfg.provider, cfg.split)  # of each shard
         self._make_shards(shards or shard_count(cfg.batch_size, rows))
         struct = lambda x: jax.ShapeDtypeStruct((cfg.batch_size, *x.shape[1:]), x.dtype)
         self.global_batch = {name: struct(x) for name, x in self._shards[0].nothing.items()}
@@ -123,7 +137,8 @@ class TrainStream(Iterator[HostBatch]):
         self._owned = [index * size >= first for index in self.indices]
         self._orders = self.corpora.orders()
         infos = [seqio.ShardInfo(index, count) for index in self.indices]
-        made = [examples_and_rows(self.cfg, self._converter_cls, i, self.seed) for i in infos]
+        given = (self.cfg, self._converter_cls)
+        made = [examples_and_rows(*given, i, self.seed, self.pipelines) for i in infos]
         self._shards = [Shard(examples, rows, size) for examples, rows in made]
 
     def start(self) -> None:
@@ -141,6 +156,7 @@ class TrainStream(Iterator[HostBatch]):
         if len(parts) < len(taken):
             raise self._at_end(self.indices[taken.index(None)])
         self._given += 1
+        self.steps += 1
         return {k: np.concatenate([p[k] for p in parts])[self._mine] for k in parts[0]}
 
     def wait(self, seconds: float | None = None) -> bool:
@@ -204,10 +220,31 @@ class TrainStream(Iterator[HostBatch]):
                 shard.write(self._path(folder, index))
         if self.rows[0] == 0:
             identities = self.corpora.identities()
-            position.write(folder, self.cfg, self.seed, self.count, self._orders, identities)
+            position.write(
+                folder,
+                self.cfg,
+                self.seed,
+                self.count,
+                self._orders,
+                identities,
+                self.pipelines,
+                self.steps,
+            )
+
+    def phases(self, step: int) -> dict[int, dict[str, float]]:
+        """Return the shares of the parts by the first step of each phase, if they change.
+
+        `step` is the run's, at which the stream now is.
+        """
+        found = mixed.phases_of(self.cfg.provider)
+        begun = step - self.steps
+        return {begun + first: dict(s) for first, s in found.items()} if len(found) > 1 else {}
 
     def restore(self, folder: str) -> None:
         """Move to the position saved in `folder`, on any number of hosts.
+
+        Of another mixture's position, the pipelines go on that this one has by the same name, after
+        the examples that the other had made.
 
         Raises:
           UserError: its shards do not divide this batch size, or it was saved for rows of other
@@ -230,11 +267,18 @@ class TrainStream(Iterator[HostBatch]):
                     f"from {before} to {now}; restore its files, or {remedy}"
                 )
         self.corpora.pin_orders(saved["orders"])
-        if saved["shards"] != self.count or self.corpora.orders() != self._orders:
+        name = self.cfg.provider.name
+        held = position.pipelines(saved, name)
+        names = mixed.names_of(self.cfg.provider, self.cfg.split, held)
+        made = (self.count, self._orders, self.pipelines)
+        if (saved["shards"], self.corpora.orders(), names) != made:
             self.close()
+            self.pipelines = names
             self._make_shards(saved["shards"])
+        self.steps = saved.get("steps", 0) if saved.get("mixture", name) == name else 0
+        self.follows = position.changed_mixture(saved, name, self.pipelines)
         self._report_change(saved)
-        for error in self._read(folder):
+        for error in self._read(folder, held):
             if isinstance(error, tf.errors.OpError | AssertionError | KeyError):
                 logging.info("%s", error)
                 raise UserError(
@@ -244,14 +288,14 @@ class TrainStream(Iterator[HostBatch]):
                 ) from error
             raise error
 
-    def _read(self, folder: str) -> list[BaseException]:
+    def _read(self, folder: str, held: Sequence[str]) -> list[BaseException]:
         """Move each shard to its position; return the errors of those that cannot be moved."""
         # Several at a time, since each shard finds its place by reading its corpus.
         errors: list[BaseException] = []
         for first in range(0, len(self._shards), READ_AT_ONCE):
             some = slice(first, first + READ_AT_ONCE)
             for index, shard in zip(self.indices[some], self._shards[some], strict=True):
-                shard.begin_read(self._path(folder, index))
+                shard.begin_read(self._path(folder, index), held, self.steps)
             errors += [error for shard in self._shards[some] if (error := shard.end_read())]
         return errors
 
@@ -264,6 +308,8 @@ class TrainStream(Iterator[HostBatch]):
                 "with %d rows of each of its %d virtual shards in a batch.",
                 *(before, now, now // self.count, self.count),
             )
+        if self.follows:
+            logging.warning("%s", self.follows)
         if not all(self._owned):
             hosts = now // (self.rows[1] - self.rows[0])
             logging.warning(

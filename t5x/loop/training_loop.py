@@ -156,6 +156,7 @@ class TrainingRun:
             device=jax.devices()[0].device_kind,
             hosts=jax.process_count(),
             expected_loss=self.watch.known_losses(self.eval_sets),
+            phases=self.stream.phases(step),
         )
 
     def _train(self, step: int, evaluate_first: bool) -> int:

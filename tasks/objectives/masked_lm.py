@@ -222,10 +222,14 @@ class MaskedLM(Objective):
             constant = start if self.schedule is None else self.schedule.final
             known = lambda x: x | {"density": tf.constant(constant, tf.float64)}
             return batches.map(known, synchronous=True)
-        total, change = (
-            self.schedule.total(task) * now.rate / now.shards,
-            self.schedule.final - start,
-        )
+        if now.rate is None:
+            raise UserError(
+                f"task {task}: the masking density is to change with the tokens that the task "
+                "reads, whose number is unknown in a mixture whose rates change with the step: "
+                "leave out MaskedLM's schedule, or register a task for each density"
+            )
+        total = self.schedule.total(task) * now.rate / now.shards
+        change = self.schedule.final - start
 
         def count(seen, example):
             share = tf.minimum(tf.cast(seen, tf.float64) / total, 1.0)

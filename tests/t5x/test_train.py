@@ -8,9 +8,11 @@ import signal
 import jax
 import numpy as np
 import pytest
+import seqio
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.util.tensor_util import make_ndarray
 
+from common.errors import UserError
 from fakes import toy
 from t5x import checkpoints, optimizers, schedules, train
 from t5x.checkpointing import layout
@@ -18,8 +20,10 @@ from t5x.checkpointing.config import RestoreCheckpointConfig
 from t5x.checkpointing.restore import restore
 from t5x.input_pipeline.stream import TrainStream
 from t5x.loop.triggers import training_plan
+from t5x.monitoring.event_log import EventLog
 from t5x.partitioning import PjitPartitioner
 from t5x.train_state import state_specs, to_disk
+from tasks import mixtures
 
 LOSS = "loss_per_nonpadding_target_token"
 
@@ -193,6 +197,64 @@ def test_a_branch_from_a_checkpoint_without_a_data_position_says_so(
     settings = {"cooldown_from": f"{tmp_path}/checkpoint_4", "relative_steps": 4, "dry_run": True}
     run(tmp_path / "branch", **settings)
     assert "holds no data position" in caplog.text
+
+
+@pytest.fixture
+def mixed():
+    """Return a function that registers a mixture of the toy tasks at these rates."""
+    added = []
+
+    def add(name, rates):
+        mixtures.add(name, dict(zip((toy.TASK, toy.BARE), rates, strict=True)))
+        added.append(name)
+        return toy.data(mixture_or_task_name=name, batch_size=6)
+
+    yield add
+    for name in added:
+        seqio.MixtureRegistry.remove(name)
+
+
+def test_rates_change_at_their_step_also_after_a_kill(mixed, tmp_path):
+    cfg = mixed("toy_phased", ([(0, 1), (5, 0)], [(0, 0), (5, 1)]))
+    _, state, losses = run(tmp_path / "whole", train_dataset_cfg=cfg)
+    watch = Watch(at=6, then=kill)
+    with pytest.raises(Killed):
+        run(tmp_path / "killed", watch, train_dataset_cfg=cfg)
+    _, again, later = run(tmp_path / "killed", train_dataset_cfg=cfg)
+    assert {**watch.losses, **later} == losses
+    same_states(again, state)
+    start = next(iter(EventLog(str(tmp_path / "whole")).events("start")))
+    assert start["phases"] == {"0": {toy.TASK: 1, toy.BARE: 0}, "5": {toy.TASK: 0, toy.BARE: 1}}
+
+
+def test_a_branch_may_read_another_mixture_but_a_run_may_not(undisturbed, mixed, tmp_path, capsys):
+    folder, *_ = undisturbed
+    own = tmp_path / "own"
+    shutil.copytree(f"{folder}/checkpoint_4", own / "checkpoint_4")
+    given = {"train_dataset_cfg": mixed("toy_decay", (1, 1)), "dry_run": True}
+    branch = {"cooldown_from": f"{own}/checkpoint_4", "relative_steps": 4}
+    run(tmp_path / "branch", **given, **branch)
+    said = capsys.readouterr().out
+    assert f"{toy.TASK} goes on" in said
+    assert f"{toy.BARE} begins" in said
+    with pytest.raises(UserError, match=r"MODEL_DIR.*COOLDOWN_FROM"):
+        run(own, **given)
+
+
+def test_phases_that_the_steps_do_not_reach_are_refused(undisturbed, mixed, tmp_path, capsys):
+    folder, *_ = undisturbed
+    cfg = mixed("toy_late", (1, [(0, 0), (7, 1)]))
+    given = {"train_dataset_cfg": cfg, "dry_run": True}
+    run(tmp_path, **given)
+    assert "from step 7" in capsys.readouterr().out
+    branch = {"cooldown_from": f"{folder}/checkpoint_4", "relative_steps": 7}  # to step 11
+    for short in ({"total_steps": 7}, branch):
+        with pytest.raises(UserError, match=r"toy_late .* step 7 .*TRAIN_STEPS"):
+            run(tmp_path, **given, **short)
+    run(tmp_path, **given, **{**branch, "relative_steps": 8})
+    assert "from step 11" in capsys.readouterr().out  # the branch counts its own steps
+    with pytest.raises(UserError, match="save_dataset"):
+        run(tmp_path, save={"save_dataset": False}, **given)
 
 
 def warmed_up(**settings):

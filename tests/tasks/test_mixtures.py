@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import seqio
 
+from common.errors import UserError
 from t5x import preconditions
 from t5x.input_pipeline.config import DatasetConfig
 from t5x.input_pipeline.stream import TrainStream
@@ -43,9 +44,55 @@ def letters(batch):
 def test_temperature_evens_out_the_shares():
     assert mixtures.rates_of({"a": 90, "b": 10}) == pytest.approx({"a": 0.9, "b": 0.1})
     assert mixtures.rates_of({"a": 90, "b": 10}, 2) == pytest.approx({"a": 0.75, "b": 0.25})
-    for sizes, temperature in (({}, 1), ({"a": 0}, 1), ({"a": 1}, 0)):
-        with pytest.raises(ValueError, match=r"temperature|at least one task|rate 0"):
-            mixtures.rates_of(sizes, temperature)
+    with pytest.raises(ValueError, match="temperature"):
+        mixtures.rates_of({"a": 1}, 0)
+
+
+def test_each_phase_has_shares_of_its_own_sizes():
+    found = mixtures.phases_of({"a": [(0, 3), (10, 1)], "b": [(0, 0), (10, 2), (20, 0)], "c": 1})
+    assert found == {
+        0: pytest.approx({"a": 0.75, "b": 0.0, "c": 0.25}),
+        10: pytest.approx({"a": 0.25, "b": 0.5, "c": 0.25}),
+        20: pytest.approx({"a": 0.5, "b": 0.0, "c": 0.5}),
+    }
+    assert mixtures.phases_of({"a": 90, "b": [(0, 10)]}, 2) == {
+        0: pytest.approx({"a": 0.75, "b": 0.25})
+    }
+
+
+NO_RATES = {
+    "no task": {},
+    "0": {"a": 0},
+    "below 0": {"a": -1},
+    "no number": {"a": float("nan")},
+    "infinite": {"a": float("inf")},
+    "no pair": {"a": [0, 1]},
+    "no step": {"a": [(0, 1), (1.5, 2)]},
+    "below 0 in a phase": {"a": [(0, 1), (5, -1)]},
+    "from a later step": {"a": [(5, 1)], "b": 1},
+    "steps that fall": {"a": [(0, 1), (9, 2), (5, 3)]},
+    "a step twice": {"a": [(0, 1), (0, 2)]},
+    "no phase": {"a": []},
+    "0 at every step": {"a": [(0, 0), (5, 0)], "b": 1},
+    "nothing in a phase": {"a": [(0, 1), (5, 0)], "b": [(0, 1), (3, 0), (7, 1)]},
+}
+
+
+@pytest.mark.parametrize("name", NO_RATES)
+def test_rates_that_are_none_are_refused_in_a_sentence(name):
+    with pytest.raises(UserError) as caught:
+        mixtures.add("mix_none", NO_RATES[name])
+    assert "\n" not in str(caught.value)
+    assert "mix_none" not in seqio.MixtureRegistry.names()
+
+
+def test_phases_inside_phases_and_a_task_in_two_parts_are_refused(tasks):
+    a, b = tasks["a"], tasks["b"]
+    mixtures.add("mix_phased", {a: [(0, 1), (5, 0)], b: [(0, 0), (5, 1)]})
+    mixtures.add("mix_inner", {a: 1, b: 1})
+    for sizes in ({"mix_phased": 1}, {"mix_inner": [(0, 1), (5, 2)], a: 1}):
+        with pytest.raises(UserError, match=r"mix_phased|mix_inner"):
+            mixtures.add("mix_outer", sizes)
 
 
 def test_a_mixture_is_drawn_by_its_rates_and_resumes_exactly(tasks, tmp_path):

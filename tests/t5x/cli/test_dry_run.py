@@ -14,6 +14,7 @@ from t5x.checkpointing.restore import Match
 from t5x.cli import dry_run
 from t5x.loop.triggers import TrainingPlan
 from t5x.partitioning import PjitPartitioner
+from tasks import mixtures
 
 
 def test_steps_that_are_left():
@@ -71,6 +72,22 @@ def test_what_corpora_hold_and_how_often_they_are_read_is_shown(shown, capsys):
         dry_run.show(rows)
     assert "targets of toy_other" in capsys.readouterr().out  # the entire table comes first
     assert dry_run.corpora(toy.data(), 0, 300) == {}  # of a plain task
+
+
+def test_epochs_count_the_rates_of_the_steps_that_are_trained(shown):
+    rates = {"toy_one": [(0, 1), (100, 1)], "toy_other": [(0, 0), (100, 3)]}
+    mixture = mixtures.add("toy_phased", rates)
+    try:
+        cfg = dataclasses.replace(shown, mixture_or_task_name=mixture.name)
+        # 400 steps of 80 tokens, of which the other task has three quarters in the last 300.
+        rows = dry_run.corpora(cfg, 500, 900)
+        found = [rows[f"epochs of {name}"].numbers["epochs"] for name in rates]
+        assert found == pytest.approx([80 * (100 + 300 / 4) / 4000, 80 * 300 * 0.75 / 4000])
+        later = dry_run.corpora(cfg, 500, 900, mixture_steps=500)
+        assert later["epochs of toy_other"].numbers["epochs"] == pytest.approx(80 * 300 / 4000)
+        assert "TRAIN_STEPS" not in later["epochs of toy_other"].to_set
+    finally:
+        seqio.MixtureRegistry.remove(mixture.name)
 
 
 def test_the_least_time_is_that_of_the_products_on_these_devices():

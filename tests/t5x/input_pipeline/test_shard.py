@@ -11,6 +11,7 @@ import tensorflow as tf
 from fakes.arrays import assert_equal_batches
 from t5x.checkpointing.lazy_array import DamagedCheckpoint
 from t5x.input_pipeline import shard as shard_module
+from t5x.input_pipeline.mixed import MixedExamples
 from t5x.input_pipeline.packing import PairRows
 from t5x.input_pipeline.shard import ENDINGS, Shard
 
@@ -34,7 +35,8 @@ def dataset(count=60):
 
 
 def shard(pack=True, data=None, size=4):
-    return Shard(data or dataset(), PairRows(LENGTHS, pack), size)
+    examples = MixedExamples({"alone": data or dataset()})
+    return Shard(examples, PairRows(LENGTHS, pack), size)
 
 
 def read(iterator, path):

@@ -9,6 +9,7 @@ import seqio
 import tensorflow as tf
 
 import gin
+from common.errors import UserError
 from fakes import cache_jobs, tokenizer_files
 from fakes.objectives import near
 from tasks import corpora, mixtures, registered, romanian, vocabularies
@@ -207,6 +208,18 @@ def test_the_density_falls_with_the_tokens_of_all_tasks_of_a_mixture(add, epochs
             seqio.TaskRegistry.remove("masked_0_3_epochs")
     densities = [n / of for n, of in map(share, parts)]
     np.testing.assert_allclose(densities, [0.475, 0.225], atol=0.03)
+
+
+def test_a_density_that_falls_is_refused_where_rates_change_with_the_step(add):
+    add(MaskedLM(Masking(0.6), schedule=DensitySchedule(0.1, tokens=80_000))), add(MaskedLM())
+    mixture = mixtures.add("masked_late", {"masked_0": 1, "masked_1": [(0, 0), (5, 1)]})
+    try:
+        given = {"sequence_length": LENGTHS, "split": "train", "num_epochs": None}
+        assert mixture.part_dataset("masked_1", **given)
+        with pytest.raises(UserError, match=r"masked_0.*density"):
+            mixture.part_dataset("masked_0", **given)
+    finally:
+        seqio.MixtureRegistry.remove("masked_late")
 
 
 def test_the_tokens_of_a_schedule_are_set_by_gin_and_no_cache_has_one(add, tmp_path, monkeypatch):
