@@ -94,6 +94,12 @@ class History:
         return {sentence: sorted(steps.items()) for sentence, steps in found.items()}
 
     @property
+    def phases(self) -> list[int]:
+        """The first step of each phase of a mixture whose rates change, as of the last start."""
+        known = self.starts[-1].get("phases") if self.starts else None
+        return sorted(int(s) for s in known if s.isdecimal()) if isinstance(known, dict) else []
+
+    @property
     def expected_loss(self) -> list[tuple[int, float]]:
         """(step, loss) of a known good run, as of the last start."""
         known = self.starts[-1].get("expected_loss") if self.starts else None

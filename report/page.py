@@ -106,15 +106,29 @@ def _spans(run: RunData, begin: float) -> list[list[Any]]:
 
 
 def _corpora(run: RunData) -> list[dict[str, Any]]:
-    """Return records, epochs and skipped records by corpus, over all starts."""
-    found: dict[str, dict[str, Any]] = {}
+    """Return records, epochs and skipped records by phase and corpus, over all starts.
+
+    A phase ends at its last logged step; one phase has no name.
+    """
+    starts = run.history.phases
+    edges = [-1, *(first for first in starts[1:] if first < run.last_step), run.last_step]
+    rows: dict[tuple[int, str], dict[str, Any]] = {}
     for tag, series in run.series.get("train", {}).items():
         if tag.startswith("data/") and tag.count("/") >= 2:
             _, name, corpus = tag.split("/", 2)
-            value = plain(accumulate(series).last_value)
-            if value or name in ("records", "epoch"):
-                found.setdefault(corpus, {"corpus": corpus})[name] = value
-    return [found[corpus] for corpus in sorted(found)]
+            total = accumulate(series)
+            at = [total.at(total.steps <= edge).last_value or 0.0 for edge in edges]
+            for index, (before, after) in enumerate(itertools.pairwise(at)):
+                value = plain(after - before)
+                if value or name in ("records", "epoch"):
+                    phase = {"phase": _phase(edges, index)} if len(edges) > 2 else {}
+                    row = rows.setdefault((index, corpus), {**phase, "corpus": corpus})
+                    row[name] = value
+    return [rows[place] for place in sorted(rows)]
+
+
+def _phase(edges: Sequence[int], index: int) -> str:
+    return f"steps {max(edges[index], 0):,} to {edges[index + 1]:,}"
 
 
 def _tables(run: RunData) -> list[dict[str, Any]]:

@@ -35,6 +35,21 @@ def test_a_run_is_described(loaded):
     assert run["infills"]["Merg la <extra_id_0> azi."][-1] == (1000, "Merg la [școală <b>] azi.")
 
 
+def test_what_was_read_is_shown_by_phase(tmp_path):
+    start = {"event": "start", "step": 0, "phases": {"0": {"a": 1, "b": 0}, "20": {"a": 0, "b": 1}}}
+    read = {
+        "data/records/a": [(10, 100.0), (20, 200.0), (30, 40.0)],  # a restart counts from 0
+        "data/records/b": [(10, 0.0), (20, 0.0), (30, 70.0)],
+    }
+    run = load(Folder(str(fake_runs.run(tmp_path / "phased", {"train": read}, [start]))))
+    assert content([run], NOW)["runs"][0]["corpora"] == [
+        {"phase": "steps 0 to 20", "corpus": "a", "records": 200.0},
+        {"phase": "steps 0 to 20", "corpus": "b", "records": 0.0},
+        {"phase": "steps 20 to 30", "corpus": "a", "records": 40.0},
+        {"phase": "steps 20 to 30", "corpus": "b", "records": 70.0},
+    ]
+
+
 def test_no_run_and_an_empty_one_are_pages_too(tmp_path):
     assert content([], NOW)["charts"] == []
     (tmp_path / "empty").mkdir()
