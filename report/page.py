@@ -138,8 +138,8 @@ def _tables(run: RunData) -> list[dict[str, Any]]:
         names = sorted(name for name in metrics if not name.startswith(BASELINE))
         steps = sorted({int(step) for series in metrics.values() for step in series.steps})
         at = {n: dict(zip(s.steps.tolist(), s.values, strict=True)) for n, s in metrics.items()}
-        rows = [[step, *(plain(at[name].get(step)) for name in names)] for step in steps]
-        rows = spread(rows, _MOST_ROWS)
+        rows: list[Any] = [[step, *(plain(at[name].get(step)) for name in names)] for step in steps]
+        rows = [*spread(rows, _MOST_ROWS)]
         if known := metrics.keys() - {*names}:
             last = {name: plain(metrics[name].last_value) for name in known}
             rows.append(["baseline", *(last.get(f"{BASELINE}{name}") for name in names)])

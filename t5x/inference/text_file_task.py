@@ -95,7 +95,7 @@ def line_task(
             "inputs": seqio.Feature(input_vocabulary, add_eos=True),
             "targets": seqio.Feature(output_vocabulary, add_eos=True),
         },
-        postprocess_fn=like.postprocessor if labels else None,
+        postprocess_fn=like.postprocessor if like and labels else None,
     )
     if labels:
         task.labels = labels

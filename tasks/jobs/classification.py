@@ -86,9 +86,8 @@ def ids_of(task: str) -> Callable[[], tuple[int, ...]]:
     """
 
     def ids():
-        known = task in seqio.TaskRegistry.names()
-        found = seqio.TaskRegistry.get(task) if known else None
-        if not hasattr(found, "labels"):
+        registry = seqio.TaskRegistry
+        if task not in registry.names() or not hasattr(found := registry.get(task), "labels"):
             raise UserError(
                 f"tasks.jobs.classification.ids_of.task is {task!r}, which is not a classification "
                 "task: set it to the name given to tasks.jobs.classification.add"

@@ -162,8 +162,8 @@ def look(
     notes = counts() - before
     read.update({name: notes[name] for name in NOTES})
     texts = {name: [sampling.normalized(task, row[name]) for row in rows] for name in rows[0]}
-    labels = getattr(task, "labels", dict)()  # of classes, which the model writes as pieces
-    texts |= {"targets": [labels[text] for text in texts["targets"]]} if labels else {}
+    pieces: Mapping[str, str] = getattr(task, "labels", dict)()  # that stand for labels
+    texts |= {"targets": [pieces[row["targets"]] for row in rows]} if pieces else {}
     ids = {name: [vocabulary.encode(text) for text in found] for name, found in texts.items()}
     everything = list(itertools.chain.from_iterable(texts.values()))
     read |= text_counts(everything, itertools.chain.from_iterable(ids.values()), vocabulary.unk_id)

@@ -8,6 +8,7 @@ import seqio
 from tasks import corpora, pairs, romanian, vocabularies  # noqa: F401  registers ro_mini
 from tasks.corpus.documents import Column
 from tasks.corpus.source import CorpusSource
+from tasks.jobs import classification
 from tasks.look import figures, sampling
 from tasks.rows import Rows
 
@@ -66,6 +67,22 @@ def test_a_task_of_pairs(tasks):
     assert len(found.examples) == figures.SHOWN
     assert found.examples[0]["inputs"][0][1].startswith("zi: unu doi")
     assert found.examples[0]["targets"] == [(False, "patru")]
+
+
+def test_labels_of_classes_need_no_pieces_of_their_own(tmp_path):
+    write(tmp_path / "train.jsonl", [{"a": "unu doi", "b": str(i % 2)} for i in range(12)])
+    source = Rows(
+        files={"train": str(tmp_path / "train.jsonl")},
+        columns={"inputs": "a", "targets": "b"},
+        labels={"targets": {"0": "遅い  ☃", "1": "☃"}},
+    )
+    task = classification.add("look_test_classes", source, vocabularies.ro_mini_model)
+    try:
+        found = figures.look(task, "train")
+    finally:
+        seqio.TaskRegistry.remove(task.name)
+    assert (found.targets.total, found.targets.unknown) == (12, 0)
+    assert found.unknown_characters == []
 
 
 def test_lengths_are_those_given(tasks):
