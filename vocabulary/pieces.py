@@ -11,6 +11,8 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar, NamedTuple
 
+import numpy as np
+
 from convert.run.model_dir import VOCABULARY
 from tasks.text.normalize import is_letter
 from vocabulary import sentencepiece_model as spm
@@ -18,6 +20,9 @@ from vocabulary import sentencepiece_model as spm
 # Added to a new piece's score for each old piece it saves: it beats them, and of two new pieces
 # with the same beginning the longer one wins.
 _SCORE_BONUS = 0.5
+# Lost over the list of new pieces: "ab" and "c" would tie with "a" and "bc", and the last bit of a
+# float decide, differently in training and when published. The piece learned first wins.
+_LOST_BY_ORDER = 0.2
 _BYTE = re.compile("<0x[0-9A-F]{2}>")
 _JOINERS = "\u200c\u200d"
 
@@ -176,7 +181,12 @@ class SentencePieces(Pieces):
         Sentinels are kept always; raise UserError if there are not 100 of them.
         """
         known = {*self.names}
-        new = [(p.name, self.score(p.old), p.old) for p in added if p.name not in known]
+        lost = np.linspace(0, _LOST_BY_ORDER, len(added)).tolist()
+        new = [
+            (p.name, self.score(p.old) - less, p.old)
+            for p, less in zip(added, lost, strict=True)
+            if p.name not in known
+        ]
         ordinary = [i for i in kept if i not in self.sentinels]
         model, sources = spm.rebuild(self.model, ordinary, new, self.extra_ids)
         return SentencePieces(model), sources

@@ -9,7 +9,7 @@ from fakes.paths import ROOT
 from fakes.refusals import refused
 from vocabulary import extend
 from vocabulary.check import check_vocabulary, same_ids
-from vocabulary.pieces import SentencePieces
+from vocabulary.pieces import NewPiece, SentencePieces
 
 DATA = ROOT / "data" / "ro_mini"
 MINI = str(DATA / "ro_mini.model")
@@ -24,6 +24,16 @@ def test_new_pieces_are_used_the_longer_one_first(pieces):
     assert encode("constituțional") == [first + 1]
     score = {piece.piece: piece.score for piece in large.model.pieces}
     assert score["▁constituțională"] > score["▁constituțional"] + score["ă"] + 0.1
+
+
+def test_two_ways_to_spell_a_word_with_new_pieces_do_not_tie(pieces):
+    q, x, w = map(pieces.names.index, "qxw")
+    large, _ = pieces.changed(
+        range(pieces.size), [NewPiece("qx", (q, x)), NewPiece("xw", (x, w)), NewPiece("wq", (w, q))]
+    )
+    score = dict(zip(large.names, large.scores, strict=True))
+    assert score["qx"] + score["w"] > score["q"] + score["xw"] + 0.05
+    assert score["xw"] + score["q"] > score["x"] + score["wq"] + 0.05
 
 
 def test_pieces_are_normalized_as_texts_are(pieces):

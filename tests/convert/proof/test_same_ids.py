@@ -93,3 +93,12 @@ def test_a_tie_is_no_difference():
     assert is_tie([1, 2, 3], [1, 3, 2], look_up)
     assert not is_tie([1, 2, 3], [2, 1, 3], look_up)
     assert not is_tie([1, 2], [1, 3, 3], look_up)
+
+
+def test_sums_that_are_equal_in_float32_tie():
+    names = {1: "un", 2: "ele", 3: "u", 4: "nele", 5: "une", 6: "le"}
+    scores = {1: -6.769053, 2: -6.966567, 3: -4.885965, 4: -8.849652, 5: -6.77, 6: -6.967}
+    look_up = lambda ids: [names[i] for i in ids]
+    assert is_tie([1, 2], [3, 4], look_up, scores.__getitem__)
+    assert not is_tie([1, 2], [5, 6], look_up, scores.__getitem__)
+    assert not is_tie([1, 2], [3, 4], look_up)
