@@ -41,7 +41,8 @@ def test_whole_documents_are_held_out_and_no_line_of_them_is_trained_on(tmp_path
             path = tmp_path / "text" / language / f"{split}.jsonl"
             texts = [json.loads(row)["text"] for row in path.read_text().splitlines()]
             found[language, split] = {x for text in texts for x in text.splitlines()}
-            assert found[language, split] and "ls -l" not in found[language, split]
+            assert found[language, split]
+            assert "ls -l" not in found[language, split]
     assert not found["en", "train"] & found["en", "validation"]
     english = found["en", "train"] | found["en", "validation"]
     assert not english & (found["de", "train"] | found["de", "validation"])
