@@ -599,6 +599,9 @@ def parser(settings: dict[str, str]) -> argparse.ArgumentParser:
 def main() -> int:
     """Run a command, and return the exit status."""
     settings, words = read_settings(), sys.argv[1:]
+    if not words:
+        sys.stderr.write(__doc__ or "")
+        raise Failed("give a COMMAND of these.")
     slice = [settings.get("TPU_NAME", ""), settings.get("TPU_ZONE", "")]
     if words and all(slice) and not (len(words) > 2 and ZONE.fullmatch(words[2])):
         words[1:1] = slice

@@ -10,6 +10,10 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 answer_help "$@"
 
+if [[ $# -eq 0 ]]; then
+  usage >&2
+  exit 2
+fi
 if [[ $# -ne 1 || "$1" == -* ]]; then
   fail "one folder is needed and $# arguments were given: bash launch/upstream.sh DIR."
 fi

@@ -103,6 +103,10 @@ def _given(values: flags.FlagValues) -> list[str]:
 
 
 def _check_flags(main: Callable[..., Any], values: flags.FlagValues) -> None:
+    if not (values.gin_file or values.gin_bindings):
+        raise UserError(
+            "no recipe is given: --gin_file=gin/ro_t5x_tiny.gin names one; --help has an example."
+        )
     if foreign := [n for n in _given(values) if n not in inspect.signature(main).parameters]:
         raise UserError(f"--{foreign[0]} is for t5x.train, which alone starts runs; leave it out.")
     if values.print_config and not values.dry_run:

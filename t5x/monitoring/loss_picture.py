@@ -22,7 +22,7 @@ def draw(curves: Iterable[Curve], title: str, path: pathlib.Path) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(7, 3.5), layout="constrained")
+    figure, axes = plt.subplots(figsize=(5, 2.5), layout="constrained")
     for curve in curves:
         axes.plot(
             curve.steps,
@@ -35,7 +35,7 @@ def draw(curves: Iterable[Curve], title: str, path: pathlib.Path) -> None:
         )
     axes.set(xlabel="step", ylabel="loss, nats a token", title=title)
     axes.grid(alpha=0.3)
-    axes.legend()
+    axes.legend(fontsize="small")
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=120)
+    figure.savefig(path, dpi=168)
     plt.close(figure)

@@ -1,6 +1,6 @@
-"""Makes the offline cache of a task, through Apache Beam.
+r"""Makes the offline cache of a task, through Apache Beam.
 
-    python -m tasks.cache --task ro_mini_span_corruption --out caches
+    python -m tasks.cache --task ro_mini_span_corruption --out runs/caches
     python -m tasks.cache --task ro_mini_span_corruption --out gs://bucket/caches \
         --lengths inputs=512,targets=114 --epochs 2 \
         --runner DataflowRunner --project mine --region europe-west4 --temp_location gs://bucket/tmp

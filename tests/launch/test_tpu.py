@@ -155,7 +155,6 @@ def idle(tmp_path_factory):
 @pytest.mark.parametrize(
     ("call", "named"),
     [
-        ("", "COMMAND"),
         ("fly ro ZONE", "fly"),
         ("create ro ZONE", "type"),
         ("create ro v4-32 ZONE", "v4-32"),
@@ -179,6 +178,12 @@ def test_a_wrong_call_is_one_sentence(call, named, idle):
     said = sentence(idle.ask(*[word for word in words if "=" not in word], **settings))
     assert said.startswith("tpu.py: ")
     assert named in said
+
+
+def test_without_words_the_commands_are_shown(idle):
+    asked = idle.ask()
+    assert asked.returncode == 2
+    assert "python3 launch/tpu.py create ro" in asked.stderr
 
 
 def test_without_gcloud_a_sentence_links_its_installation(tmp_path):
