@@ -132,12 +132,12 @@ class CardContent:
         return "text-generation" if self._is_t5 else "fill-mask"
 
     def _results(self) -> list[huggingface_hub.EvalResult]:
-        """Return the last losses and metrics, without deviations and the number of seeds."""
+        """Return the last losses and metrics, but nothing that only explains them."""
         last = {name: points[-1] for name, points in self.curves.items() if points}
         found = [(name, step, "loss", loss) for name, (step, loss) in last.items()]
         for task, (step, metrics) in self.evaluations.items():
             no_results = {f"{metric}_deviation" for metric in metrics} | {"seeds"}
-            no_results |= {metric for metric in metrics if metric.startswith(BASELINE)}
+            no_results |= {m for m in metrics if m.startswith((BASELINE, "confusion/"))}
             found += [(task, step, *each) for each in metrics.items() if each[0] not in no_results]
         return [
             huggingface_hub.EvalResult(

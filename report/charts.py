@@ -13,6 +13,7 @@ from t5x.monitoring import loss_picture
 _MOST_POINTS, _MOST_A_LINE = 200_000, 2_000
 _VALIDATION = ("training_eval/", "eval/")
 _RECORDS = "data/records/"
+CONFUSION = "confusion/"  # before the class and the class predicted, in examples
 BASELINE = "baseline/"  # before the name of a metric: what a simple method reaches
 
 
@@ -124,6 +125,8 @@ def _of_tasks(runs: Sequence[RunData]) -> list[Chart]:
     for index, run in enumerate(runs):
         for task, metrics in task_metrics(run).items():
             for metric, series in metrics.items():
+                if metric.startswith(CONFUSION):  # a table shows the last
+                    continue
                 title = f"{task}: {metric.removeprefix(BASELINE)}"
                 line = Line(index, metric, series, dashed=metric.startswith(BASELINE))
                 by_title.setdefault(title, []).append(line)

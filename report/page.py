@@ -12,13 +12,14 @@ from typing import Any
 
 from common.atomic_file import replace_file
 from common.tables import spread
-from report.charts import BASELINE, Chart, charts_of, task_metrics
+from report.charts import BASELINE, CONFUSION, Chart, charts_of, task_metrics
 from report.history import RUNNING, changes
 from report.run_data import RunData
 from report.series import Series, accumulate
 
 _PARTS = pathlib.Path(__file__).parent / "parts"
 _SCRIPTS = ("format.js", "chart.js", "timeline.js", "sections.js", "page.js")
+_NO_CLASS = "(no class)"  # as classifiers name any other prediction
 _MOST_SPANS, _MOST_INFILLS, _MOST_ROWS = 2_000, 40, 200
 _KEPT_SPANS = (RUNNING, "stall", "failed", "interrupted")
 
@@ -132,18 +133,30 @@ def _phase(edges: Sequence[int], index: int) -> str:
 
 
 def _tables(run: RunData) -> list[dict[str, Any]]:
-    """Return a table a task, with a row a step and a column a metric, and the last baseline."""
+    """Return a table a task, with a row a step and a column a metric, and the last baseline.
+
+    Classifiers have another: their last confusion matrix.
+    """
     tables = []
     for task, metrics in task_metrics(run).items():
-        names = sorted(name for name in metrics if not name.startswith(BASELINE))
+        names = sorted(name for name in metrics if not name.startswith((BASELINE, CONFUSION)))
         steps = sorted({int(step) for series in metrics.values() for step in series.steps})
         at = {n: dict(zip(s.steps.tolist(), s.values, strict=True)) for n, s in metrics.items()}
         rows: list[Any] = [[step, *(plain(at[name].get(step)) for name in names)] for step in steps]
         rows = [*spread(rows, _MOST_ROWS)]
-        if known := metrics.keys() - {*names}:
-            last = {name: plain(metrics[name].last_value) for name in known}
+        last = {name: plain(series.last_value) for name, series in metrics.items()}
+        if any(name.startswith(BASELINE) for name in metrics):
             rows.append(["baseline", *(last.get(f"{BASELINE}{name}") for name in names)])
-        tables.append({"task": task, "columns": names, "rows": rows})
+        tables.append({"task": task, "columns": ["step", *names], "rows": rows})
+        classes = [name.removeprefix("f1/") for name in names if name.startswith("f1/")]
+        found = [
+            [name, *(last.get(f"{CONFUSION}{name}/{text}") for text in (*classes, _NO_CLASS))]
+            for name in classes
+        ]
+        if any(name.startswith(CONFUSION) for name in metrics):
+            columns = ["class \\ predicted", *classes, _NO_CLASS]
+            title = f"{task}, examples at step {steps[-1]:,}"
+            tables.append({"task": title, "columns": columns, "rows": found})
     return tables
 
 

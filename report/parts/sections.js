@@ -84,7 +84,7 @@ function corpora(runs) {
 
 function metrics(runs) {
   return part("Metrics of tasks", perRun(runs, (run) => run.tables.map(({ task, columns, rows }) =>
-    element("div", {}, element("h3", {}, task), table(["step", ...columns], rows, task)))));
+    element("div", {}, element("h3", {}, task), table(columns, rows, task)))));
 }
 
 function configurations(runs) {

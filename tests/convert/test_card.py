@@ -64,7 +64,7 @@ def test_the_card_of_a_classifier_says_what_stands_for_each_label():
 
 
 def test_a_baseline_is_beside_its_metric_and_no_result():
-    values = {"accuracy": 0.5, "baseline/accuracy": 0.25, "f1/no": 0.75}
+    values = {"accuracy": 0.5, "baseline/accuracy": 0.25, "f1/no": 0.75, "confusion/no/no": 3}
     text = page(evaluations={"mails": (20, values)})
     for row in (
         "| metric | value | baseline |",

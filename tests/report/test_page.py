@@ -29,7 +29,7 @@ def test_a_run_is_described(loaded):
     assert run["corpora"] == [{"corpus": "my_corpus", "records": 10_000.0, "epoch": 0.0}]
     assert run["changes"][0]["rows"] == [("TRAIN_STEPS", "500", "1000")]
     assert run["tables"] == [
-        {"task": "qa", "columns": ["exact"], "rows": [[500, 0.25], [1000, 0.75]]}
+        {"task": "qa", "columns": ["step", "exact"], "rows": [[500, 0.25], [1000, 0.75]]}
     ]
     assert [s[0] for s in run["spans"]].count("running") == 2
     assert run["infills"]["Merg la <extra_id_0> azi."][-1] == (1000, "Merg la [școală <b>] azi.")
@@ -79,8 +79,23 @@ def test_the_last_row_of_a_table_is_the_baseline(tmp_path):
     metrics = {"f1": [(1, 0.25), (2, 0.5)], "recall": [(2, 0.75)], "baseline/f1": [(2, 0.4)]}
     folder = fake_runs.run(tmp_path / "r", {"inference_eval/qa": metrics})
     (table,) = content([load(Folder(str(folder)))], NOW)["runs"][0]["tables"]
-    assert table["columns"] == ["f1", "recall"]
+    assert table["columns"] == ["step", "f1", "recall"]
     assert table["rows"] == [[1, 0.25, None], [2, 0.5, 0.75], ["baseline", 0.4, None]]
+
+
+def test_a_classifier_has_its_last_confusion_matrix(tmp_path):
+    classes = ("a", "a/b", "так")
+    metrics = {f"f1/{name}": [(1, 0.5), (2, 0.75)] for name in classes}
+    counts = {(x, y): 10 * i + j for i, x in enumerate(classes) for j, y in enumerate(classes)}
+    metrics |= {f"confusion/{x}/{y}": [(1, 99), (2, n)] for (x, y), n in counts.items()}
+    metrics |= {f"confusion/{x}/(no class)": [(2, 0)] for x in classes}
+    folder = fake_runs.run(tmp_path / "r", {"inference_eval/qa": metrics})
+    page = content([load(Folder(str(folder)))], NOW)
+    steps, matrix = page["runs"][0]["tables"]
+    assert steps["columns"] == ["step", *(f"f1/{name}" for name in classes)]
+    assert matrix["columns"][1:] == [*classes, "(no class)"]
+    assert matrix["rows"] == [[x, *(counts[x, y] for y in classes), 0] for x in classes]
+    assert {chart["title"] for chart in page["charts"]} == {f"qa: f1/{name}" for name in classes}
 
 
 def test_long_tables_and_timelines_are_thinned(tmp_path):
