@@ -2,12 +2,18 @@
 
     python -m tasks.new_language czech --size base
     python -m tasks.new_language --corpus "/data/*.txt" --name uk --size tiny
+    python -m tasks.new_language georgian --from google/umt5-small --keep ron,bul,eng
 
 The first writes tasks/czech.py, gin/cs_t5x_base.gin and launch/cs_t5x_base.sh, for FineWeb-2; the
 second the same for files of yours. Both print the three commands that follow: they train the
 vocabulary, train the model and convert it. A language is a code such as ces_Latn or cs, its English
 name, or its own; --name calls its files otherwise. Without --size the amount of text decides. The
 files are yours to change; existing ones are kept unless --overwrite is given.
+
+With --from a language is added to a model that exists (`tasks.added_language`): a Hugging Face T5,
+mT5, umT5, ByT5, XLM-R, RoBERTa or ModernBERT, or a run of your own. --keep names the languages that
+stay, whose text is read too (`eng=/data/en/*.txt` for files of yours); the vocabulary is cut to
+them. With --keep all no piece is cut.
 """
 
 import argparse
@@ -21,6 +27,7 @@ import unicodedata
 from common import arguments
 from common.errors import ROOT, UserError, guarded
 from common.tables import counted, data_size
+from tasks import added_language
 from tasks.corpus.listing import Listing, match_files, match_folder
 from tasks.corpus.names import LIST, recognize
 from tasks.languages import table
@@ -253,7 +260,11 @@ def write(text: Text, size: str, root: pathlib.Path, overwrite: bool = False) ->
     Raises:
       UserError: one exists, and `overwrite` is not set.
     """
-    made = files(text, size)
+    return write_files(files(text, size), root, overwrite)
+
+
+def write_files(made: dict[str, str], root: pathlib.Path, overwrite: bool) -> list[str]:
+    """Write the files by path from `root` as `write` does."""
     kept = [path for path in made if (root / path).exists()]
     if kept and not overwrite:
         raise UserError(
@@ -293,12 +304,45 @@ def report(text: Text, size: str, written: list[str]) -> str:
     return "\n".join(lines)
 
 
-def _check_name(name: str) -> None:
+def _check_name(name: str, flag: str = "--name") -> None:
     """Raise UserError unless `name` can be a module of tasks/."""
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
-        raise UserError(f"--name is {name!r}, but must be of a to z, digits and _, such as uk")
+        raise UserError(f"{flag} is {name!r}, but must be of a to z, digits and _, such as uk")
     if (ROOT / "tasks" / name).is_dir():
-        raise UserError(f"--name is {name!r}, which is a folder of tasks/: give another name")
+        raise UserError(f"{flag} is {name!r}, which is a folder of tasks/: give another name")
+
+
+def _road(flags: argparse.Namespace, text: Text) -> added_language.Road:
+    """Return the road of a language into the model `flags.start`.
+
+    Raises:
+      UserError: there is no such model or language, or the language has no text.
+    """
+    if flags.size:
+        raise UserError("--size is of a model from nothing, and --from has its own: leave it out")
+    if not text.text_bytes:
+        raise UserError(f"{text.found}: a language without text cannot be added")
+    model = added_language.open_model(flags.start)
+    keeps_all = flags.keep == "all"
+    kept = [_kept(one) for one in flags.keep.split(",")] if not keeps_all else []
+    corpora = {each.short: each for each in (_corpus(text), *kept)}
+    name = flags.name or f"{text.short}_{model.short}"
+    return added_language.Road(model, name, [*corpora.values()], text.tokens, keeps_all)
+
+
+def _kept(text: str) -> added_language.Corpus:
+    """Return the text of a language that stays: a code or name, or name=files."""
+    name, is_own, files = text.strip().partition("=")
+    if is_own:
+        _check_name(name, "--keep")
+        return _corpus(of_files(files, name))
+    if name.casefold() in table.ENGLISH:
+        return added_language.Corpus("eng", added_language.ENGLISH, "from tasks.rows import Rows")
+    return _corpus(of_language(_one(name)))
+
+
+def _corpus(text: Text) -> added_language.Corpus:
+    return added_language.Corpus(text.short, text.source, text.imports, text.cedilla)
 
 
 def _one(text: str) -> Language:
@@ -323,6 +367,10 @@ def main(argv: list[str] | None = None) -> None:
     about = "what the files are called, such as uk; default by the language"
     add("--name", type=arguments.text, help=about)
     add("--size", choices=PARTITIONS, help="of the model; default by the amount of text")
+    about = "add the language to this model: a hub name, a folder or a run"
+    add("--from", dest="start", metavar="MODEL", type=arguments.text, help=about)
+    about = "with --from: the languages that stay, such as ron,bul,eng; or all"
+    add("--keep", type=arguments.text, help=about)
     add("--overwrite", action="store_true", help="replace the files if they exist")
     flags: argparse.Namespace = parser.parse_args(argv)
     if (flags.language is None) == (flags.corpus is None):
@@ -335,6 +383,12 @@ def main(argv: list[str] | None = None) -> None:
         text = of_files(flags.corpus, flags.name)
     else:
         text = of_language(_one(flags.language), flags.name)
+    if bool(flags.start) != bool(flags.keep):
+        raise UserError("--from and --keep go together: --from google/umt5-small --keep ron,bul")
+    if flags.start:
+        road = _road(flags, text)
+        print(road.report(write_files(road.files(), ROOT, flags.overwrite)))
+        return
     size = flags.size or default_size(text)
     print(report(text, size, write(text, size, ROOT, flags.overwrite)))
 

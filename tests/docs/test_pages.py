@@ -17,6 +17,7 @@ ids = lambda path: str(path.relative_to(ROOT))
 OF_THE_USER = {
     *("gin/my_t5x_base.gin", "gin/my_t5x_tiny.gin", "launch/my_t5x_tiny.sh", "launch/env"),
     *("gin/uk_t5x_base.gin", "launch/uk_t5x_base.sh", "tasks/uk.py"),
+    *("tasks/ka_umt5_small.py", "launch/ka_umt5_small.sh", "gin/ka_umt5_small_network.gin"),
     *("data/quality/train.csv", "tasks.my_task", "tasks/my_language.py", "tasks.my_language"),
     "vocabulary.model",  # a file of MODEL_DIR
 }

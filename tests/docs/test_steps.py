@@ -5,11 +5,8 @@ that names what a test does not have. `ELSEWHERE` has those that cannot run here
 """
 
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -18,9 +15,10 @@ import pytest
 
 from convert.sizes import T5Sizes
 from fakes import published, small_vocabulary
+from fakes.clone import Clone
 from fakes.loopback_hub import LoopbackHub
 from fakes.pages import PAGES, blocks, commands, section
-from fakes.paths import FAST_COMPILATION, MINI, ROOT
+from fakes.paths import MINI, ROOT
 
 SET_UP = "tests/launch/test_setup.py installs from a local index"
 TPU = "tests/preflight compiles for TPUs, and tests/launch has a simulated pod"
@@ -122,48 +120,8 @@ def reason(command: str) -> str | None:
     return next((why for found, why in ELSEWHERE.items() if re.search(found, command)), None)
 
 
-class Folder:
+class Folder(Clone):
     """A fresh copy of the repository, with a local hub."""
-
-    def __init__(self, root: Path, hub: LoopbackHub):
-        self.root = root
-        listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-        names = subprocess.run(listed, cwd=ROOT, check=True, capture_output=True).stdout.decode()
-        for name in names.split("\0")[:-1]:
-            if not name.startswith("tests/") and (ROOT / name).is_file():
-                (root / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(ROOT / name, root / name)
-        (root / ".venv").symlink_to(sys.prefix)
-        of_tests = ("XLA_FLAGS", "JAX_PLATFORMS", "HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE")
-        kept = {name: value for name, value in os.environ.items() if name not in of_tests}
-        home = {"HF_ENDPOINT": hub.url, "HF_HOME": str(root / ".cache")}
-        # The commands of a page compile the same programs, and faster than LLVM's default.
-        programs = {
-            "JAX_COMPILATION_CACHE_DIR": str(root / ".cache/programs"),
-            "XLA_FLAGS": FAST_COMPILATION,
-        }
-        self.environment = kept | home | programs | {"PYTHON": sys.executable}
-
-    def run(self, command: str) -> str:
-        """Run a command line, which must end with status 0, and return what it printed."""
-        line = f"source .venv/bin/activate && {command}"
-        done = subprocess.run(
-            ["bash", "-c", line],
-            cwd=self.root,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=550,
-        )
-        said = done.stdout + done.stderr
-        assert done.returncode == 0, f"{command}\n{said[-4000:]}"
-        assert "Traceback" not in said, said
-        return said
-
-    def write(self, name: str, text: str) -> None:
-        """Write a file of the user."""
-        (self.root / name).parent.mkdir(parents=True, exist_ok=True)
-        (self.root / name).write_text(text)
 
     def publish(self, name: str, **sizes) -> None:
         """Write a random model where the hub's name is also the name of a folder."""

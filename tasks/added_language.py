@@ -1,0 +1,342 @@
+"""A language added to a model that exists: `python -m tasks.new_language NAME --from MODEL`.
+
+    model = open_model("google/umt5-small")                # or a folder, or a run of one's own
+    road = Road(model, "google/umt5-small", [ka, ron, eng], tokens=2e7)
+    road.files()                                           # tasks/, gin/ and launch/, by path
+    print(road.report(written))                            # the commands that follow
+
+The commands bring the model in, cut its vocabulary to the languages that stay, add pieces for the
+new one, train on all of them, let the rate fall to zero, and publish the model in its own class.
+"""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from common import small_files
+from common.errors import UserError
+from common.gin_reader import Bindings
+
+EPOCHS = 4  # of the new language's text
+STEPS = (1_000, 100_000)
+NEW_PIECES = ((1e8, 8_000), (1e7, 4_000), (0.0, 1_000))  # by tokens of text
+DOCUMENTS = 100_000  # of each language, by which pieces are cut and learned
+DECAY = 5  # one more step for so many of the run
+ENGLISH = 'Rows("HuggingFaceFW/fineweb", "sample-10BT", held_out={"validation": 0.001})'
+
+
+class Corpus(NamedTuple):
+    """The text of a language: the name of its task, and Python that makes its source."""
+
+    short: str
+    source: str
+    imports: str
+    cedilla: bool = False
+
+
+class Family(NamedTuple):
+    """How models of one kind go on: the gin file of their loss and optimizer, and a task."""
+
+    include: str
+    configuration: str  # the trainer's class, whose sizes the model's own gin binds
+    objective: str
+    inputs: int
+    targets: int
+    tokens: int  # of text in a row
+    rate: float
+    vocabulary: str  # in the folder that the run starts from
+    package: str = "t5x.examples.t5"
+
+
+_T5 = "t5x/examples/t5/t5_1_1/base.gin", "T5Config", "span_corruption", 512, 114, 568, 1e-3
+_BYT5 = "t5x/examples/t5/byt5/base.gin", "T5Config", "byt5", 1024, 189, 1193, 1e-3
+_ROBERTA = "t5x/examples/encoder/roberta/base.gin", "BertConfig", "masked_lm", 512, 512, 510, 1e-4
+_MODERN = "t5x/examples/encoder/modernbert/base.gin", "ModernBertConfig", "modernbert"
+ENCODER = "t5x.examples.encoder"
+T5, BYT5 = Family(*_T5, "vocabulary.model"), Family(*_BYT5, "")
+ROBERTA = Family(*_ROBERTA, "tokenizer", ENCODER)
+MODERNBERT = Family(*_MODERN, 1024, 1024, 1022, 1e-4, "tokenizer", ENCODER)
+# By the model_type of a config.json.
+FAMILIES = {
+    "t5": T5,
+    "mt5": T5,
+    "umt5": T5,
+    "roberta": ROBERTA,
+    "xlm-roberta": ROBERTA,
+    "modernbert": MODERNBERT,
+}
+
+
+class Model(NamedTuple):
+    """A model to go on from: `model_type` is None for a run of one's own."""
+
+    name: str
+    family: Family
+    model_type: str | None
+    step: int
+
+    @property
+    def short(self) -> str:
+        """The name in the names of files."""
+        return re.sub(r"\W+", "_", self.name.rstrip("/").rpartition("/")[2].lower()).strip("_")
+
+
+def open_model(name: str) -> Model:
+    """Return the model of a run's folder, a folder of transformers, or a name of the hub.
+
+    Raises:
+      UserError: it is none of them, or of a family that the road does not know.
+    """
+    folder = Path(name).expanduser()
+    steps = [path.name.rpartition("_")[2] for path in folder.glob("checkpoint_*")]
+    if (folder / "config.gin").is_file() and steps:
+        return Model(
+            name, _of_run(folder), None, max(int(step) for step in steps if step.isdigit())
+        )
+    config = _config(name, "config.json")
+    model_type = config.get("model_type")
+    if model_type not in FAMILIES:
+        raise UserError(
+            f"--from {name} has model_type {model_type!r}, and a language can be added to "
+            f"{', '.join(FAMILIES)}: name such a model, or a run of your own"
+        )
+    classes = {_config(name, "tokenizer_config.json").get("tokenizer_class")}
+    is_bytes = "ByT5Tokenizer" in classes | {config.get("tokenizer_class")}
+    return Model(name, BYT5 if is_bytes else FAMILIES[model_type], model_type, 0)
+
+
+def _of_run(folder: Path) -> Family:
+    with small_files.parsing(folder / "config.gin", "name another run"):
+        bindings = Bindings.read(small_files.read_text(folder / "config.gin"))
+    if bindings.binds_bytes():
+        return BYT5
+    for family in (T5, ROBERTA, MODERNBERT):
+        if bindings.of(family.configuration):
+            return family
+    raise UserError(f"--from {folder} is a run whose config.gin binds no network: name another")
+
+
+def _config(name: str, file: str) -> dict[str, Any]:
+    """Return a JSON file of a folder or a repository of the hub, empty if it has none."""
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HFValidationError
+
+    path = Path(name).expanduser() / file
+    try:
+        if not path.parent.is_dir():
+            path = Path(hf_hub_download(name, file))
+    except EntryNotFoundError:
+        return {}
+    except (HfHubHTTPError, HFValidationError, OSError) as error:
+        raise UserError(
+            f"--from {name} is neither a folder nor a model of the hub that can be read: "
+            f"{str(error).strip().splitlines()[0]}"
+        ) from error
+    if not path.is_file():
+        return {}
+    with small_files.parsing(path, "name another model"):
+        return small_files.read_json(path)
+
+
+TASK = '''"""{about}"""
+
+import functools
+
+{imports}
+
+VOCABULARY = {vocabulary}
+add = functools.partial(corpora.add, vocabulary=VOCABULARY, objective="{objective}")
+
+{tasks}{mixture}'''
+RECIPE = """\
+# {about}
+# Command: bash launch/{recipe}.sh     Cost and loss to expect: not yet measured.
+from __gin__ import dynamic_registration
+import seqio
+import tasks.{recipe}
+import tasks.vocabularies
+from t5x import partitioning
+from t5x import utils
+from {package} import network
+include '{include}'
+include 'gin/{recipe}_network.gin'  # the sizes of the model, copied from {start}
+include 't5x/configs/runs/pretrain.gin'
+include 'gin/shared/run.gin'
+
+MIXTURE_OR_TASK_NAME = '{mixture_name}'
+TASK_FEATURE_LENGTHS = {lengths}
+TRAIN_STEPS = {last}
+DROPOUT_RATE = 0.0
+network.{configuration}.dropout_rate = %DROPOUT_RATE
+{vocabulary_bindings}
+partitioning.PjitPartitioner.num_partitions = 1
+utils.create_learning_rate_scheduler:
+  factors = 'constant * linear_warmup'  # the decay branch lets it fall
+  base_learning_rate = {rate}
+  warmup_steps = {warmup}
+utils.RestoreCheckpointConfig:
+  path = '{start}/checkpoint_{step}'
+  mode = 'specific'
+  dtype = 'float32'
+utils.SaveCheckpointConfig:
+  period = {period}
+  save_dataset = True
+"""
+BINDINGS = {
+    "vocabulary.model": """\
+seqio.SentencePieceVocabulary.sentencepiece_model_file = '{start}/vocabulary.model'""",
+    "tokenizer": """\
+network.{configuration}.attention_dropout_rate = %DROPOUT_RATE
+VOCABULARY = @tasks.vocabularies.tokenizer()
+tasks.vocabularies.tokenizer.path = '{start}/tokenizer'""",
+    "": "seqio.ByteVocabulary.extra_ids = 100  # sentinels behind the bytes",
+}
+SCRIPT = """\
+#!/usr/bin/env bash
+set -euo pipefail
+exec bash "$(dirname "${{BASH_SOURCE[0]}}")/train.sh" {recipe} "$@"
+"""
+
+
+class Road(NamedTuple):
+    """A language, the first of `corpora`, for a model that keeps the others.
+
+    `name` calls the files. `tokens` are about those of the language's text. `keeps_all` says that
+    no piece is cut, whichever languages they are of.
+    """
+
+    model: Model
+    name: str
+    corpora: Sequence[Corpus]
+    tokens: float
+    keeps_all: bool
+
+    @property
+    def tasks(self) -> list[str]:
+        """The names of the tasks, the new language's first."""
+        return [f"{self.name}_{corpus.short}" for corpus in self.corpora]
+
+    @property
+    def steps(self) -> int:
+        """The steps of about `EPOCHS` epochs, when the language is half of what is read."""
+        share = 0.5 if len(self.corpora) > 1 else 1.0
+        wanted = EPOCHS * self.tokens / (share * 128 * self.model.family.tokens)
+        return int(min(max(round(wanted, -3), STEPS[0]), STEPS[1]))
+
+    def folder(self, part: str) -> str:
+        """Return the folder of a run on the road."""
+        return f"runs/{self.name}{part}"
+
+    @property
+    def brought_in(self) -> str:
+        """The run that the model is before its vocabulary changes."""
+        return self.folder("_published") if self.model.model_type else self.model.name.rstrip("/")
+
+    @property
+    def start(self) -> str:
+        """The run that training starts from."""
+        return self.folder("_start") if self.model.family.vocabulary else self.brought_in
+
+    def files(self) -> dict[str, str]:
+        """Return the texts of the files to write, by path from the repository's root."""
+        family = self.model.family
+        others = [corpus.short for corpus in self.corpora[1:]]
+        also = f", continued with {', '.join(others)}" if others else ""
+        used = {corpus.imports for corpus in self.corpora}
+        package = ["corpora", *["mixtures"] * bool(others), *["vocabularies"] * (family is BYT5)]
+        imports = sorted({f"from tasks import {', '.join(package)}", *used})
+        # The new language is half of what is read, the others share the rest.
+        rates = dict.fromkeys(self.tasks, 1) | {self.tasks[0]: len(others)}
+        mixture = f"mixtures.add(\n    {_quoted(self.name)},\n    {_dict(rates)},\n)\n"
+        vocabulary = _quoted(f"{self.start}/{family.vocabulary}")
+        if family is BYT5:
+            vocabulary = "vocabularies.byt5()"
+        filled: dict[str, Any] = {
+            "about": f"{self.model.name}{also}, and {self.corpora[0].short} added.",
+            "imports": "\n".join(imports),
+            "start": self.start,
+            "vocabulary": vocabulary,
+            "objective": family.objective,
+            "tasks": "".join(map(_task, self.tasks, self.corpora)),
+            "mixture": mixture if others else "",
+            "mixture_name": self.name if others else self.tasks[0],
+            "recipe": self.name,
+            "package": family.package,
+            "include": family.include,
+            "configuration": family.configuration,
+            "lengths": {"inputs": family.inputs, "targets": family.targets},
+            "last": self.model.step + self.steps,
+            "step": self.model.step,
+            "rate": family.rate,
+            "warmup": min(1_000, self.steps // 10),
+            "period": max(self.steps // 4, 1),
+        }
+        filled["vocabulary_bindings"] = BINDINGS[family.vocabulary].format(**filled)
+        return {
+            f"tasks/{self.name}.py": TASK.format(**filled),
+            f"gin/{self.name}.gin": RECIPE.format(**filled),
+            f"launch/{self.name}.sh": SCRIPT.format(**filled),
+        }
+
+    def commands(self) -> list[str]:
+        """Return the commands that follow, in their order."""
+        found = []
+        if self.model.model_type:
+            found.append(f"python -m convert from_hf {self.model.name} {self.brought_in}")
+        run = self.brought_in
+        texts = f"--task {' '.join(self.tasks)} --module tasks.{self.name}"
+        texts += f" --max_documents {DOCUMENTS}"
+        changes = [] if self.keeps_all else [("trim", self.folder("_cut"), "")]
+        size = next(size for least, size in NEW_PIECES if self.tokens >= least)
+        changes.append(("extend", self.start, f" --size {size}"))
+        for command, out, more in changes if self.model.family.vocabulary else []:
+            found.append(
+                f"python -m vocabulary.{command} {run} {texts}{more} \\\n"
+                f"    --checkpoint {run} --out {out}"
+            )
+            run = out
+        last = self.model.step + self.steps
+        kind = self.model.model_type if self.model.family in (T5, BYT5) else None
+        return [
+            *found,
+            f"cp {self.start}/config.gin gin/{self.name}_network.gin",
+            f"bash launch/{self.name}.sh --dry_run",
+            f"bash launch/{self.name}.sh",
+            f"MODEL_DIR={self.folder('_decay')} bash launch/{self.name}.sh \\\n"
+            f"    --gin.COOLDOWN_FROM=\"'{self.folder('')}/checkpoint_{last}'\" "
+            f"--gin.TRAIN_STEPS_RELATIVE={math.ceil(self.steps / DECAY)}",
+            f"bash convert/convert.sh {self.folder('_decay')}"
+            + (f" --model_type {kind}" if kind else ""),
+        ]
+
+    def report(self, written: Sequence[str]) -> str:
+        """Return what was written, what the model loses or keeps, and the commands that follow."""
+        kept = [corpus.short for corpus in self.corpora[1:]]
+        if kept:
+            keeps = f"{', '.join(kept)} are half of what is read, so that the model keeps them"
+        else:
+            keeps = "no other language is read, so the model loses in them: name those to keep"
+        lines = [f"{self.steps:,} steps: {keeps}"]
+        if not self.model.family.vocabulary:
+            lines.append("its pieces are bytes, which every language has: no vocabulary is changed")
+        lines += [f"wrote {path}" for path in written]
+        lines += [
+            "",
+            "Now run these, one after the other; each vocabulary command takes --dry_run:",
+        ]
+        return "\n".join([*lines, *(f"  {command}" for command in self.commands())])
+
+
+def _task(task: str, corpus: Corpus) -> str:
+    more = "    cedilla=True,\n" * corpus.cedilla
+    return f'add(\n    "{task}",\n    {corpus.source},\n{more})\n'
+
+
+def _quoted(text: str) -> str:
+    return f'"{text}"'
+
+
+def _dict(rates: Mapping[str, int]) -> str:
+    return "{" + ", ".join(f'"{task}": {rate}' for task, rate in rates.items()) + "}"
