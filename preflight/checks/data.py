@@ -132,11 +132,13 @@ def epochs(context: RunContext) -> CheckResult:
         per_row = float(context.objective.lengths(lengths["inputs"]).tokens)
     else:
         per_row = looked(context, "pieces").numbers["row_tokens"]
-    first, last = context.start.step, context.run.total_steps
+    first, last, mixture = context.start.step, context.run.total_steps, context.data.provider
+    if context.start.path is None:
+        mixed.check_steps(mixture, last)
     begun = 0 if context.start.is_own else first  # where the steps of the mixture count from
-    share = Corpora(context.data).shares(first - begun, last - begun)[context.task.name]
+    share = mixed.task_shares(mixture, first - begun, last - begun)[context.task.name]
     read = context.data.batch_size * per_row * share
-    phased = len(mixed.phases_of(context.data.provider)) > 1
+    phased = len(mixed.phases_of(mixture)) > 1
     return dry_run.epochs(first, last, read, size, known, most, phased)
 
 

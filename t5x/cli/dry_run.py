@@ -94,9 +94,8 @@ def corpora(
 
     `mixture_steps` are those that the mixture was read for before step `first`.
     """
-    read = Corpora(cfg)
-    found = read.looks()
-    shares = read.shares(mixture_steps, mixture_steps + last - first)
+    found = Corpora(cfg).looks()
+    shares = mixed.task_shares(cfg.provider, mixture_steps, mixture_steps + last - first)
     rows: dict[str, CheckResult] = {}
     for task, looked in found.items():
         name = lambda check, task=task: f"{check} of {task}" if len(shares) > 1 else check

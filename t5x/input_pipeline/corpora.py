@@ -14,7 +14,6 @@ from absl import logging
 
 from common.errors import UserError
 from common.tables import CheckResult
-from t5x.input_pipeline import mixed
 from t5x.input_pipeline.config import DatasetConfig
 from t5x.multihost.broadcast import broadcast_from_first
 
@@ -154,21 +153,6 @@ class Corpora:
         found = broadcast_from_first(look)
         return {name: [CheckResult(**row) for row in rows] for name, rows in found.items()}
 
-    def shares(self, first: int = 0, end: int = 1) -> dict[str, float]:
-        """Return the share of the examples that each task gives, by name, from step to step.
-
-        The steps are those of a mixture whose rates change, see `TrainStream.steps`.
-        """
-        provider = self.cfg.provider
-        phases = mixed.phases_of(provider)
-        if len(phases) < 2:
-            return _constant_shares(provider)
-        shares: dict[str, float] = {}
-        for part, share in mixed.mean_shares(phases, first, end).items():
-            for task, within in _constant_shares(seqio.get_mixture_or_task(part)).items():
-                shares[task] = share * within
-        return shares
-
     def check_shards(self, num_shards: int) -> None:
         """Raise UserError if a corpus has fewer texts than the stream has shards."""
 
@@ -255,9 +239,3 @@ class Corpora:
             f"split {self.split!r}, {times:,} times or more, which takes long and teaches little: "
             f"set BATCH_SIZE to {max(cfg.batch_size // times, 1):,} or less"
         )
-
-
-def _constant_shares(provider: seqio.Task | seqio.Mixture) -> dict[str, float]:
-    if not isinstance(provider, seqio.Mixture):
-        return {provider.name: 1.0}
-    return {t.name: provider.get_rate(t) / provider.total_rate for t in provider.tasks}

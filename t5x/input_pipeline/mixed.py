@@ -73,15 +73,28 @@ def check_steps(provider: seqio.Task | seqio.Mixture, steps: int) -> None:
         )
 
 
-def mean_shares(phases: Phases, first: int, end: int) -> dict[str, float]:
-    """Return the mean share of each part in the steps from `first` to `end`, at least one."""
-    starts = [*sorted(phases), math.inf]
+def task_shares(
+    provider: seqio.Task | seqio.Mixture, first: int = 0, end: int = 1
+) -> dict[str, float]:
+    """Return the share of the examples that each task gives, by name.
+
+    It is the mean of the steps from `first` to `end`, at least one, that a mixture is read for.
+    """
+    phases = phases_of(provider)
+    if len(phases) < 2:
+        if not isinstance(provider, seqio.Mixture):
+            return {provider.name: 1.0}
+        return {t.name: provider.get_rate(t) / provider.total_rate for t in provider.tasks}
     end, means = max(end, first + 1), dict.fromkeys(phases[0], 0.0)
-    for begin, after in itertools.pairwise(starts):
+    for begin, after in itertools.pairwise([*sorted(phases), math.inf]):
         steps = max(min(after, end) - max(begin, first), 0)
         for part, share in phases[int(begin)].items():
             means[part] += share * steps / (end - first)
-    return means
+    shares = {}
+    for part, mean in means.items():
+        within = task_shares(seqio.get_mixture_or_task(part))
+        shares |= {task: mean * share for task, share in within.items()}
+    return shares
 
 
 def shares_at(phases: Phases, step: int) -> Mapping[str, float]:

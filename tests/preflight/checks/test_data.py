@@ -11,7 +11,7 @@ import seqio
 from common.tables import FAILS, NOT_CHECKED, OK, WARNING, run_check
 from fakes import valid_run
 from preflight.checks import data as checks
-from tasks import pairs
+from tasks import corpora, mixtures, pairs
 from tasks.corpus.source import CorpusSource
 from tasks.languages import public
 from tasks.languages import table as languages
@@ -210,6 +210,24 @@ def test_epochs_are_counted(write_corpus, task):
     assert row.numbers["epochs"] == pytest.approx(10 * 16 * run / tokens, rel=0.01)
     assert row.verdict == OK
     assert row_of(checks.epochs, **changes, total_steps=10_000).verdict == WARNING
+
+
+def test_epochs_of_a_mixture_are_those_of_its_rates(write_corpus, task):
+    changes = task(CorpusSource(write_corpus(ROMANIAN * 50, files=2)))
+    cfg = valid_run.context(**changes).data
+    alone = row_of(checks.epochs, **changes, total_steps=10).numbers["epochs"]
+    name = cfg.provider.name
+    later = corpora.add("z_later", cfg.provider.source, MODEL)
+    mixture = mixtures.add("later", {name: [(0, 1), (4, 1)], later.name: [(0, 0), (4, 3)]})
+    try:
+        mixed = {"train_dataset_cfg": dataclasses.replace(cfg, mixture_or_task_name=mixture.name)}
+        found = row_of(checks.epochs, **mixed, total_steps=10)
+        assert found.numbers["epochs"] == pytest.approx(alone * (4 + 6 / 4) / 10)
+        short = row_of(checks.epochs, **mixed, total_steps=4)
+        assert (short.verdict, "TRAIN_STEPS" in short.figure) == (FAILS, True)
+    finally:
+        seqio.MixtureRegistry.remove(mixture.name)
+        seqio.TaskRegistry.remove(later.name)
 
 
 def test_an_unknown_size_is_not_guessed(tmp_path, task, monkeypatch):
