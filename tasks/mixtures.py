@@ -157,7 +157,7 @@ def add(
     from 0 in a run from scratch, from converted weights or from another run's checkpoint, also a
     cooldown branch; a run that resumes, or branches off with the same mixture, counts on. Each task
     keeps its position through all phases, and its corpus is not read while its rate is 0, but for
-    a sample at the start of a run.
+    a sample at the start of a run; so the first step of a phase waits until it is opened.
 
     A name may be a mixture, of constant rates, which a cooldown branch reads on from where a run on
     it was: add("decay", {"ro_mix": 0.7, "ro_best": 0.3}).

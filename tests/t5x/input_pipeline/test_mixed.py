@@ -58,7 +58,7 @@ def registered(tmp_path_factory):
         phased = {prefix + name: rates for name, rates in phased.items()}
         added.append(mixtures.add(f"{prefix}phased", phased))
     added.append(mixtures.add("swapped", {"old": [(0, 1), (3, 0)], "new": [(0, 0), (3, 1)]}))
-    bounded = {"old": [(0, 0), (2, 1)], "few": [(0, 1), (2, 3)]}
+    bounded = {"old": [(0, 0), (2, 1)], "new": [(0, 0), (2, 1)], "few": [(0, 1), (2, 3)]}
     added.append(mixtures.add("bounded", bounded, epochs={"few": 2}))
     added.append(mixtures.add("before", {"old": 3, "few": 1}))
     added.append(mixtures.add("decay", {"before": 0.5, "new": 0.5}))
@@ -171,7 +171,7 @@ def test_a_bounded_corpus_ends_in_its_phase_also_after_a_kill(tmp_path):
         wanted.append(next(whole))
     total = sum(map(names, wanted), collections.Counter())
     assert total["few"] == 2 * SIZES["few"]
-    assert set(names(wanted[-1])) == {"old"}  # which takes over
+    assert set(names(wanted[-1])) == {"old", "new"}  # which take over
     for step in (2, 3, 8):
         again = start("bounded", shards=1)
         again.restore(str(tmp_path / f"{step}"))
