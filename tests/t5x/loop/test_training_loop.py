@@ -73,6 +73,9 @@ class FakeStream:
     rows = (0, 8)
     closed = False
 
+    def phases(self, step):
+        return {}
+
     def counts(self):
         return {"toy": {"read": 10, "skipped": 0}}
 
