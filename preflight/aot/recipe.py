@@ -57,8 +57,11 @@ def _main_module() -> types.ModuleType:
 
 
 @contextlib.contextmanager
-def _as_main(module: types.ModuleType) -> Iterator[None]:
-    """Use `module` as `__main__`, which gin files import as `train_script`."""
+def as_main(module: types.ModuleType) -> Iterator[None]:
+    """Use `module` as `__main__`, which gin files import as `train_script`.
+
+    What is imported meanwhile stays imported.
+    """
     real = sys.modules["__main__"]
     sys.modules["__main__"] = module
     try:
@@ -70,7 +73,7 @@ def _as_main(module: types.ModuleType) -> Iterator[None]:
 def parse(recipe: Recipe) -> None:
     """Read the gin files, or raise UserError with file and line for a name that is unknown."""
     gin.clear_config()
-    with _as_main(_main_module()):
+    with as_main(_main_module()):
         gin_utils.parse_gin_flags(
             recipe.search_paths, recipe.gin_files, recipe.bindings, finalize_config=False
         )
@@ -84,14 +87,14 @@ def finalize(recipe: Recipe) -> None:
     bindings = list(recipe.bindings)
     if "MODEL_DIR" in current().missing():
         bindings.append(f"MODEL_DIR = 'runs/{recipe.name}'")
-    with _as_main(_main_module()):
+    with as_main(_main_module()):
         gin_utils.parse_gin_flags(recipe.search_paths, (), bindings)
 
 
 def build() -> argparse.Namespace:
     """Make the objects of the run, after `finalize`, or raise their UserError."""
     module = _main_module()
-    with _as_main(module):
+    with as_main(module):
         run = gin.get_configurable(module.train)()
     given = run.cooldown_from, run.relative_steps, run.model_dir, run.checkpoint_cfg
     run.checkpoint_cfg = cooldown.branch(*given)
