@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from common import small_files
-from common.errors import ROOT
+from common.errors import ROOT, UserError, first_line
 from common.gin_reader import Bindings
-from common.tables import NotChecked, ok, run_check
+from common.tables import CheckResult, NotChecked, ok, run_check
 from convert import atomic_output, t5x_params
 from convert.proof import same_ids, torch_logits
 from convert.proof.odd_texts import odd_texts
@@ -136,8 +136,20 @@ def main(argv: list[str]) -> int:
     """Print the result for the folder in `argv`."""
     os.environ["JAX_PLATFORMS"] = "cpu"  # the trainer has the accelerator
     (folder,) = argv
-    result = run_check("publishing", lambda: ok(str(check_untrained(Path(folder)))))
-    print(json.dumps(dataclasses.asdict(result)))
+
+    def asked() -> CheckResult:
+        try:
+            return ok(str(check_untrained(Path(folder))))
+        except (ValueError, NotChecked):
+            raise
+        except Exception as error:  # it would end the conversion, too
+            what = f"{type(error).__name__}: {first_line(error)}"
+            raise UserError(
+                f"the export of the untrained run fails ({what}); set --allow_unpublishable to "
+                "train it nevertheless"
+            ) from error
+
+    print(json.dumps(dataclasses.asdict(run_check("publishing", asked))))
     return 0
 
 

@@ -111,8 +111,9 @@ class TokenizerFolder(NamedTuple):
     def publish(self, folder: Path, sizes: Sizes | None = None) -> None:
         """Write the files, completed so that `AutoTokenizer` gives what training had.
 
-        That is: the first and last token of a sequence, the blank before a mask in the mask's own
-        place, no more tokens than the network has positions, and a name for each special token.
+        That is: the first and last token of a sequence, the types of the tokens of two sentences,
+        the blank before a mask in the mask's own place, no more tokens than the network has
+        positions, and a name for each special token.
         """
         self.write(folder)
         loaded, roles, config = self.load(), self.roles, self._json(_CONFIG)
@@ -124,12 +125,15 @@ class TokenizerFolder(NamedTuple):
             types = ["token_type_ids"] if has_types else []  # the generic class does not know
             config["model_input_names"] = ["input_ids", *types, "attention_mask"]
         cls, sep = roles.get("cls"), roles.get("sep")
-        if cls and sep and loaded.encode("").tokens != [cls, sep]:
+        second = int(isinstance(sizes, BertSizes) and sizes.next_sentence)  # type of that sentence
+        types = lambda: loaded.encode("", "").type_ids
+        if cls and sep and (loaded.encode("").tokens != [cls, sep] or types()[-1] < second):
             from tokenizers import processors
 
             ids = [(token, loaded.token_to_id(token)) for token in (cls, sep)]
+            pair = [cls, "$A", sep, f"$B:{second}", f"{sep}:{second}"]
             loaded.post_processor = processors.TemplateProcessing(
-                single=[cls, "$A", sep], pair=[cls, "$A", sep, "$B", sep], special_tokens=ids
+                single=[cls, "$A", sep], pair=pair, special_tokens=ids
             )
         content = json.loads(loaded.to_str())
         if content["model"]["type"] != "WordPiece":  # whose pieces hold no blanks

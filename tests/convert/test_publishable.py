@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import json
 import pathlib
 
 import jax
@@ -12,6 +13,7 @@ import tensorflow as tf
 from transformers import AutoTokenizer
 
 from common.errors import UserError
+from common.tables import FAILS
 from convert import from_hf, publishable, to_hf
 from convert.proof import t5x_logits, torch_logits, verify
 from convert.proof.same_ids import compare, is_tie
@@ -173,3 +175,12 @@ def test_a_run_is_refused_before_it_starts_or_published_with_equal_ids_and_logit
     case, refused = outcome(seed, tmp_path, steps)
     assert "\n" not in (refused or "")
     print(seed, case.network, refused or "published")
+
+
+def test_whatever_would_end_the_conversion_refuses_the_run(tmp_path, capsys):
+    """Also what no check foresees."""
+    cases.draw(4, tmp_path / "run")
+    (tmp_path / "run" / publishable.SHAPES).write_text('{"kernel": 5}')
+    assert publishable.main([str(tmp_path / "run")]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert (result["verdict"], "--allow_unpublishable" in result["to_set"]) == (FAILS, True)

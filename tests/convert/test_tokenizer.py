@@ -1,8 +1,10 @@
 """The tokenizer of a run is written, and gives the special ids that config.json needs."""
 
+import dataclasses
 import json
 
 import pytest
+from tokenizers import Tokenizer, processors
 from transformers import AutoTokenizer
 
 from convert.sizes import BertSizes
@@ -39,3 +41,20 @@ def test_a_tokenizer_gives_the_inputs_that_its_network_takes(tmp_path, family, t
     found = AutoTokenizer.from_pretrained(tmp_path)("ana are", "mere")
     assert ("token_type_ids" in found) == types
     assert not types or max(found.token_type_ids) == 1
+
+
+def test_the_second_sentence_has_its_type_in_a_network_that_was_trained_on_pairs(tmp_path):
+    """Whatever the tokenizer's own file says of two sentences, or if it says nothing."""
+    for pair in (None, "[CLS] $A [SEP] $B:0 [SEP]:0"):
+        folder = tmp_path / str(bool(pair))
+        TokenizerFolder(str(WORDPIECE)).write(folder)
+        own = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        ids = [("[CLS]", own.token_to_id("[CLS]")), ("[SEP]", own.token_to_id("[SEP]"))]
+        single = {"single": "[CLS] $A [SEP]", "pair": pair} if pair else {"single": "$A"}
+        own.post_processor = processors.TemplateProcessing(**single, special_tokens=ids)
+        own.save(str(folder / "tokenizer.json"))
+        sizes = dataclasses.replace(ENCODERS["bert"], next_sentence=True)
+        TokenizerFolder(str(folder)).publish(folder / "hf", sizes)
+        found = AutoTokenizer.from_pretrained(folder / "hf")("ana are", "mere")
+        first = found.input_ids.index(ids[1][1]) + 1
+        assert found.token_type_ids == [i >= first for i in range(len(found.input_ids))]
