@@ -9,9 +9,9 @@ The commands bring the model in, cut its vocabulary to the languages that stay, 
 new one, train on all of them, let the rate fall to zero, and publish the model in its own class.
 """
 
-import math
+import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -204,7 +204,8 @@ class Road(NamedTuple):
     """A language, the first of `corpora`, for a model that keeps the others.
 
     `name` calls the files. `tokens` are about those of the language's text. `keeps_all` says that
-    no piece is cut, whichever languages they are of.
+    no piece is cut, whichever languages they are of; `decay_only`, that the new language is read
+    while the rate falls, and only the others before.
     """
 
     model: Model
@@ -212,6 +213,12 @@ class Road(NamedTuple):
     corpora: Sequence[Corpus]
     tokens: float
     keeps_all: bool
+    decay_only: bool
+
+    @property
+    def others(self) -> str:
+        """The task or mixture of the languages that stay, "" without any."""
+        return f"{self.name}_others" if self.tasks[2:] else "".join(self.tasks[1:])
 
     @property
     def tasks(self) -> list[str]:
@@ -219,11 +226,20 @@ class Road(NamedTuple):
         return [f"{self.name}_{corpus.short}" for corpus in self.corpora]
 
     @property
-    def steps(self) -> int:
-        """The steps of about `EPOCHS` epochs, when the language is half of what is read."""
+    def mixture(self) -> str:
+        """What is read of the new language and others, in equal shares; its task without others."""
+        return self.name if self.others else self.tasks[0]
+
+    @property
+    def steps(self) -> tuple[int, int]:
+        """The steps at a constant rate, and those of the decay.
+
+        The longer part has about `EPOCHS` epochs of the language, half of what is read with others.
+        """
         share = 0.5 if len(self.corpora) > 1 else 1.0
         wanted = EPOCHS * self.tokens / (share * 128 * self.model.family.tokens)
-        return int(min(max(round(wanted, -3), STEPS[0]), STEPS[1]))
+        long = int(min(max(round(wanted, -3), STEPS[0]), STEPS[1]))
+        return (long // DECAY, long) if self.decay_only else (long, long // DECAY)
 
     def folder(self, part: str) -> str:
         """Return the folder of a run on the road."""
@@ -244,12 +260,12 @@ class Road(NamedTuple):
         family = self.model.family
         others = [corpus.short for corpus in self.corpora[1:]]
         also = f", continued with {', '.join(others)}" if others else ""
+        mixtures = {self.others: self.tasks[1:]} if len(others) > 1 else {}
+        mixtures |= {self.name: [self.tasks[0], self.others]} if others else {}
+        constant = self.steps[0]
         used = {corpus.imports for corpus in self.corpora}
         package = ["corpora", *["mixtures"] * bool(others), *["vocabularies"] * (family is BYT5)]
         imports = sorted({f"from tasks import {', '.join(package)}", *used})
-        # The new language is half of what is read, the others share the rest.
-        rates = dict.fromkeys(self.tasks, 1) | {self.tasks[0]: len(others)}
-        mixture = f"mixtures.add(\n    {_quoted(self.name)},\n    {_dict(rates)},\n)\n"
         vocabulary = _quoted(f"{self.start}/{family.vocabulary}")
         if family is BYT5:
             vocabulary = "vocabularies.byt5()"
@@ -260,18 +276,18 @@ class Road(NamedTuple):
             "vocabulary": vocabulary,
             "objective": family.objective,
             "tasks": "".join(map(_task, self.tasks, self.corpora)),
-            "mixture": mixture if others else "",
-            "mixture_name": self.name if others else self.tasks[0],
+            "mixture": "".join(itertools.starmap(_mixture, mixtures.items())),
+            "mixture_name": self.others if self.decay_only else self.mixture,
             "recipe": self.name,
             "package": family.package,
             "include": family.include,
             "configuration": family.configuration,
             "lengths": {"inputs": family.inputs, "targets": family.targets},
-            "last": self.model.step + self.steps,
+            "last": self.model.step + constant,
             "step": self.model.step,
             "rate": family.rate,
-            "warmup": min(1_000, self.steps // 10),
-            "period": max(self.steps // 4, 1),
+            "warmup": min(1_000, constant // 10),
+            "period": constant // 4,
         }
         filled["vocabulary_bindings"] = BINDINGS[family.vocabulary].format(**filled)
         return {
@@ -297,7 +313,9 @@ class Road(NamedTuple):
                 f"    --checkpoint {run} --out {out}"
             )
             run = out
-        last = self.model.step + self.steps
+        constant, decay = self.steps
+        last = f"{self.folder('')}/checkpoint_{self.model.step + constant}"
+        now = f" \\\n    --gin.MIXTURE_OR_TASK_NAME=\"'{self.name}'\"" * self.decay_only
         kind = self.model.model_type if self.model.family in (T5, BYT5) else None
         return [
             *found,
@@ -305,8 +323,8 @@ class Road(NamedTuple):
             f"bash launch/{self.name}.sh --dry_run",
             f"bash launch/{self.name}.sh",
             f"MODEL_DIR={self.folder('_decay')} bash launch/{self.name}.sh \\\n"
-            f"    --gin.COOLDOWN_FROM=\"'{self.folder('')}/checkpoint_{last}'\" "
-            f"--gin.TRAIN_STEPS_RELATIVE={math.ceil(self.steps / DECAY)}",
+            f"    --gin.COOLDOWN_FROM=\"'{last}'\" "
+            f"--gin.TRAIN_STEPS_RELATIVE={decay}{now}",
             f"bash convert/convert.sh {self.folder('_decay')}"
             + (f" --model_type {kind}" if kind else ""),
         ]
@@ -318,7 +336,8 @@ class Road(NamedTuple):
             keeps = f"{', '.join(kept)} are half of what is read, so that the model keeps them"
         else:
             keeps = "no other language is read, so the model loses in them: name those to keep"
-        lines = [f"{self.steps:,} steps: {keeps}"]
+        constant, decay = self.steps
+        lines = [f"{constant:,} steps, then {decay:,} while the rate falls: {keeps}"]
         if not self.model.family.vocabulary:
             lines.append("its pieces are bytes, which every language has: no vocabulary is changed")
         lines += [f"wrote {path}" for path in written]
@@ -338,5 +357,6 @@ def _quoted(text: str) -> str:
     return f'"{text}"'
 
 
-def _dict(rates: Mapping[str, int]) -> str:
-    return "{" + ", ".join(f'"{task}": {rate}' for task, rate in rates.items()) + "}"
+def _mixture(name: str, parts: Sequence[str]) -> str:
+    rates = ", ".join(f"{_quoted(part)}: 1" for part in parts)
+    return f"mixtures.add(\n    {_quoted(name)},\n    {{{rates}}},\n)\n"

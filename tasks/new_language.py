@@ -13,7 +13,8 @@ files are yours to change; existing ones are kept unless --overwrite is given.
 With --from a language is added to a model that exists (`tasks.added_language`): a Hugging Face T5,
 mT5, umT5, ByT5, XLM-R, RoBERTa or ModernBERT, or a run of your own. --keep names the languages that
 stay, whose text is read too (`eng=/data/en/*.txt` for files of yours); the vocabulary is cut to
-them. With --keep all no piece is cut.
+them. With --keep all no piece is cut. With --decay_only the new language is read while the learning
+rate falls, and only the others before.
 """
 
 import argparse
@@ -327,7 +328,12 @@ def _road(flags: argparse.Namespace, text: Text) -> added_language.Road:
     kept = [_kept(one) for one in flags.keep.split(",")] if not keeps_all else []
     corpora = {each.short: each for each in (_corpus(text), *kept)}
     name = flags.name or f"{text.short}_{model.short}"
-    return added_language.Road(model, name, [*corpora.values()], text.tokens, keeps_all)
+    if flags.decay_only and len(corpora) < 2:
+        raise UserError(
+            "--decay_only reads the languages that stay before the new one: name them with --keep"
+        )
+    every = [*corpora.values()]
+    return added_language.Road(model, name, every, text.tokens, keeps_all, flags.decay_only)
 
 
 def _kept(text: str) -> added_language.Corpus:
@@ -371,6 +377,8 @@ def main(argv: list[str] | None = None) -> None:
     add("--from", dest="start", metavar="MODEL", type=arguments.text, help=about)
     about = "with --from: the languages that stay, such as ron,bul,eng; or all"
     add("--keep", type=arguments.text, help=about)
+    about = "with --from: read the new language only while the rate falls"
+    add("--decay_only", action="store_true", help=about)
     add("--overwrite", action="store_true", help="replace the files if they exist")
     flags: argparse.Namespace = parser.parse_args(argv)
     if (flags.language is None) == (flags.corpus is None):
@@ -383,7 +391,7 @@ def main(argv: list[str] | None = None) -> None:
         text = of_files(flags.corpus, flags.name)
     else:
         text = of_language(_one(flags.language), flags.name)
-    if bool(flags.start) != bool(flags.keep):
+    if bool(flags.start) != bool(flags.keep) or flags.decay_only > bool(flags.start):
         raise UserError("--from and --keep go together: --from google/umt5-small --keep ron,bul")
     if flags.start:
         road = _road(flags, text)

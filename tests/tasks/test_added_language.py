@@ -141,10 +141,11 @@ def made(folders, capsys, *words):
     return said, *(path.read_text() for path in paths[:2])
 
 
-def test_the_new_language_is_half_of_what_is_read(folders, capsys):
-    said, module, recipe = made(
-        folders, capsys, "georgian", "--from", "tiny_t5", "--keep", "ron,bulgarian,eng"
-    )
+@pytest.mark.parametrize("when", [(), ("--decay_only",)])
+def test_the_new_language_is_half_of_what_is_read(folders, capsys, when):
+    """From the beginning, or in the branch that decays, which goes on with the others."""
+    words = ["georgian", "--from", "tiny_t5", "--keep", "ron,bulgarian,eng", *when]
+    said, module, recipe = made(folders, capsys, *words)
     (folders / "made.py").write_text(module)
     spec = importlib.util.spec_from_file_location("made_by_road", folders / "made.py")
     names = [f"ka_tiny_t5_{one}" for one in ("ka", "ro", "bg", "eng")]
@@ -153,11 +154,14 @@ def test_the_new_language_is_half_of_what_is_read(folders, capsys):
         rates = seqio.MixtureRegistry.get("ka_tiny_t5")
         shares = {task.name: rates.get_rate(task) for task in rates.tasks}
         assert shares.keys() == {*names}
-        assert shares[names[0]] == sum(shares[name] for name in names[1:])
+        assert shares[names[0]] == pytest.approx(sum(shares[name] for name in names[1:]))
+        others = seqio.MixtureRegistry.get("ka_tiny_t5_others")
+        assert {task.name for task in others.tasks} == {*names[1:]}
     finally:
         for name in names:
             seqio.TaskRegistry.remove(name)
-        seqio.MixtureRegistry.remove("ka_tiny_t5")
+        for name in ("ka_tiny_t5", "ka_tiny_t5_others"):
+            seqio.MixtureRegistry.remove(name)
     ruff = [sys.executable, "-m", "ruff"]
     settings = ["--config", str(ROOT / "pyproject.toml")]
     subprocess.run([*ruff, "check", *settings, str(folders / "made.py")], check=True)
@@ -165,6 +169,8 @@ def test_the_new_language_is_half_of_what_is_read(folders, capsys):
     assert "'runs/ka_tiny_t5_start/checkpoint_0'" in recipe
     assert "--model_type umt5" in said
     assert said.index("vocabulary.trim") < said.index("vocabulary.extend")
+    assert ("MIXTURE_OR_TASK_NAME = 'ka_tiny_t5_others'\n" in recipe) == bool(when)
+    assert ("--gin.MIXTURE_OR_TASK_NAME=\"'ka_tiny_t5'\"" in said) == bool(when)
 
 
 def test_with_all_nothing_is_cut_and_a_run_goes_on_from_its_last_step(folders, capsys):
@@ -189,6 +195,8 @@ def test_with_all_nothing_is_cut_and_a_run_goes_on_from_its_last_step(folders, c
         ("georgian --from tiny_t5 --keep en=nowhere/*.txt", "nowhere"),
         ("georgian --from tiny_t5", "--keep"),
         ("georgian --keep ron", "--from"),
+        ("georgian --decay_only", "--from"),
+        ("georgian --from tiny_t5 --keep all --decay_only", "--decay_only"),
         ("georgian --from tiny_t5 --keep ron --size base", "--size"),
         ("--corpus empty.txt --name ka --from tiny_t5 --keep ron", "without text"),
     ],
