@@ -35,10 +35,11 @@ from common import log
 from common.errors import UserError
 from t5x import gin_utils, preconditions, schedules
 from t5x.array_types import HostBatch
+from t5x.checkpointing import layout
 from t5x.checkpointing.config import CheckpointConfig
 from t5x.checkpointing.lazy_array import DamagedCheckpoint
 from t5x.checkpointing.lease import Lease
-from t5x.checkpointing.restore import Match, match, restore
+from t5x.checkpointing.restore import Match, check_name, match, restore
 from t5x.cli import dry_run as dry_run_table
 from t5x.cli import main
 from t5x.inference.evaluator import InferenceEvaluator
@@ -176,6 +177,7 @@ def train(
     check_periods(plan, start.foreign_step)
     is_at_end = start.is_own and start.step >= total_steps
     if is_at_end and not dry_run and not missed_evaluation(model_dir, start.step, plan):
+        check_name(layout.step_folder(*start.own))
         print(nothing_left(model_dir, start.step), file=sys.stderr)  # before anything is built
         return start.step, None
 

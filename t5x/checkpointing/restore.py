@@ -93,16 +93,25 @@ def restore(
     if named:
         logging.warning("Not in %s, so with initial values: %s.", path, ", ".join(named))
     logging.info("Restored %d arrays from %s.", len(found.wanted) - len(absent), path)
-    saved, named_step = found.arrays.get("state/step"), layout.step_of(path)
-    step = int(saved.read()) if saved else named_step or 0
-    if config is None and named_step not in (None, step):
+    return Restored(
+        jax.tree.unflatten(jax.tree.structure(like), [flat[n] for n in found.wanted]),
+        _step(path, found.arrays),
+    )
+
+
+def check_name(path: str, arrays: Arrays | None = None) -> None:
+    """Raise UserError if a checkpoint holds another step than its name says."""
+    step = _step(path, reader.open_checkpoint(path) if arrays is None else arrays)
+    if layout.step_of(path) not in (None, step):
         raise UserError(
             f"{path} holds the state of step {step}: give it its name back, checkpoint_{step}, or "
             "move it away."
         )
-    return Restored(
-        jax.tree.unflatten(jax.tree.structure(like), [flat[n] for n in found.wanted]), step
-    )
+
+
+def _step(path: str, arrays: Arrays) -> int:
+    saved = arrays.get("state/step")
+    return int(saved.read()) if saved else layout.step_of(path) or 0
 
 
 def match(
@@ -111,8 +120,13 @@ def match(
     config: RestoreCheckpointConfig | None = None,
     other_optimizer: str | None = None,
 ) -> Match:
-    """Find where a checkpoint holds what `like` wants, without reading arrays; see `restore`."""
+    """Find where a checkpoint holds what `like` wants, without reading arrays; see `restore`.
+
+    Only the step of a run's own checkpoint is read, which its name must say.
+    """
     arrays, wanted = reader.open_checkpoint(path, together=True), by_name(like)
+    if config is None:
+        check_name(path, arrays)
     # 1. A wanted name is looked up under the name of the assignment map, else its own.
     sources, kept = _assign(wanted, arrays, (config.assignment_map if config else None) or ())
     # 2. Parameters that the checkpoint lacks keep their initial values, if that is allowed.
