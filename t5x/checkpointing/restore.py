@@ -125,8 +125,6 @@ def match(
     Only the step of a run's own checkpoint is read, which its name must say.
     """
     arrays, wanted = reader.open_checkpoint(path, together=True), by_name(like)
-    if config is None:
-        check_name(path, arrays)
     # 1. A wanted name is looked up under the name of the assignment map, else its own.
     sources, kept = _assign(wanted, arrays, (config.assignment_map if config else None) or ())
     # 2. Parameters that the checkpoint lacks keep their initial values, if that is allowed.
@@ -168,6 +166,9 @@ def match(
         )
     if reason:
         sources = {n: s for n, s in sources.items() if not n.startswith(_OPTIMIZER)}
+    # 6. A run's own checkpoint holds the step of its name.
+    if config is None:
+        check_name(path, arrays)
     return Match(arrays, wanted, sources, tuple(ignored), reason)
 
 
