@@ -90,7 +90,7 @@ def task_shares(
         steps = max(min(after, end) - max(begin, first), 0)
         for part, share in phases[int(begin)].items():
             means[part] += share * steps / (end - first)
-    shares = {}
+    shares: dict[str, float] = {}
     for part, mean in means.items():
         within = task_shares(seqio.get_mixture_or_task(part))
         shares |= {task: mean * share for task, share in within.items()}

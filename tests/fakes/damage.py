@@ -116,7 +116,9 @@ class Starter:
         trainer = self._trainer
 
         def read(start: run_start.Start) -> tuple:
-            stream = train_module.stream_at(start, trainer, self.data, TrainStream, seed=0)
+            stream = train_module.stream_at(
+                start, trainer, self.data, TrainStream, 0, total_steps=12
+            )
             return stream, train_module.starting_state(start, trainer, jax.random.key(0))
 
         start = run_start.find_start(str(folder), None)
