@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from common.errors import UserError
 from fakes.paths import ROOT
 from vocabulary import corpus
 
@@ -46,6 +47,29 @@ def test_the_flags_say_what_is_read_and_progress_is_shown(capsys):
     assert texts != ids[:2]
     said = capsys.readouterr().err.splitlines()
     assert [line.partition(",")[0] for line in said] == ["read 2 documents", "read 3 documents"]
+
+
+def by_name(*flags):
+    parser = argparse.ArgumentParser()
+    corpus.add_arguments(parser, required=True)
+    found = corpus.lines_by_name(parser.parse_args(flags))
+    return {name: list(lines) for name, lines in found.items()}
+
+
+def test_tasks_are_read_as_they_read_their_corpora(tmp_path):
+    """Each by itself, with its own normalization."""
+    names = ["ro_mini_span_corruption", "ro_mini_no_spaces_span_corruption"]
+    found = by_name("--task", *names, "--module", "tasks.romanian")
+    assert list(found) == names
+    (lines,) = by_name("--corpus", MINI, "--cedilla").values()
+    assert found[names[0]] == lines
+    assert not any(" " in line for line in found[names[1]])
+
+
+def test_a_corpus_without_text_is_refused(tmp_path):
+    (tmp_path / "a.txt").write_text("\n \n")
+    with pytest.raises(UserError, match="text"):
+        by_name("--corpus", str(tmp_path / "a.txt"))
 
 
 def test_a_sample_is_uniform_and_the_same_for_a_seed():

@@ -61,6 +61,17 @@ def test_the_command_writes_what_the_check_and_hugging_face_agree_on(lines, tmp_
     assert tables.passed(checks), tables.table(checks)
 
 
+def test_a_language_that_the_vocabulary_holds_well_gets_no_piece(tmp_path, capsys):
+    """The others of the road's commands go on: what is written has the same pieces."""
+    path = tmp_path / "same.model"
+    flags = ["--corpus", str(DATA / "validation.jsonl"), "--size", "200", "--out", str(path)]
+    assert extend.main([MINI, *flags, "--dry_run"]) == 0
+    assert not path.exists()
+    assert extend.main([MINI, *flags]) == 0
+    assert capsys.readouterr().out.count("no piece is added") == 2
+    assert path.read_bytes() == (DATA / "ro_mini.model").read_bytes()
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
