@@ -6,8 +6,9 @@ public("https://me:word@example.org/a.jsonl?X-Amz-Signature=5f2")  # https://exa
 import re
 
 _SECRETS = [
-    (re.compile(r"(?<=://)[^/\s@'\"]*@"), ""),  # user and password
-    (re.compile(r"\?[\w.%~-]+=[^\s'\"<>)\]]*"), "?…"),  # a query, also behind a path alone
+    (re.compile(r"(?<=://)[^/\s'\"]*@"), ""),  # user and password
+    (re.compile(r"(https?://[^\s?'\"<>]*)\?[^\s'\"<>)\]]+"), r"\1?…"),  # any query
+    (re.compile(r"\?[\w.%~-]+=[^\s'\"<>)\]]*"), "?…"),  # one behind a path alone
     (re.compile(r"\bhf_\w{16,}"), "hf_…"),
 ]
 
