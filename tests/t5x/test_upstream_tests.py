@@ -23,6 +23,7 @@ import unittest
 from typing import Any
 from unittest import mock
 
+import flax.linen as nn
 import flax.serialization
 import flax.struct
 import jax
@@ -32,12 +33,14 @@ from absl import flags
 
 from fakes.paths import ROOT
 from t5x import adafactor, decoding, kv_cache, losses
+from t5x.examples.t5 import layers
+from t5x.kernels import reference
 from t5x.kernels.top_k import top_k
 from t5x.partitioning import PjitPartitioner
 
 FILES = (
     *("losses", "decoding", "adafactor", "trainer", "partitioning", "gin_utils"),
-    "examples/t5/network",
+    *("examples/t5/network", "examples/t5/layers"),
 )
 ROW = r"\| `(\w+)_test` \| (`.*`) \| .* \|"
 PAGE = (ROOT / "docs/t5x_compatibility.md").read_text()
@@ -101,6 +104,25 @@ def weighted_cross_entropy(logits, targets, weights, label_smoothing, z_loss, di
     return *(each / divisor for each in sums), weights.sum()
 
 
+class Attention(layers.Attention):
+    """Ours, called as upstream's."""
+
+    dropout_rate: float = 0.0
+    dtype: Any = jnp.float32
+
+    def __call__(self, inputs_q, inputs_kv, mask=None, bias=None):
+        """Attend without dropout."""
+        return super().__call__(inputs_q, inputs_kv, mask, bias)
+
+
+class Embed(layers.Embed):
+    """Ours, whose parameters are in no boxes."""
+
+    def init(self, *arguments):
+        """Return the parameters as arrays."""
+        return nn.unbox(super().init(*arguments))
+
+
 # By file what it finds in our modules besides our names.
 ADAPTERS = {
     "losses": {
@@ -136,6 +158,18 @@ ADAPTERS = {
                 *("optimizers.OptimizerState", "optimizers.sgd"),
             ),
             lambda *arguments, **others: mock.Mock(),
+        ),
+    },
+    "examples/t5/layers": {
+        "examples.t5.layers.MultiHeadDotProductAttention": Attention,
+        "examples.t5.layers.dot_product_attention": lambda query, key, value, bias, **dropout: (
+            reference.attend(query, key, value, None, bias)
+        ),
+        "examples.t5.layers.Embed": lambda num_embeddings, features, **rest: Embed(
+            num_embeddings, features, **rest
+        ),
+        "examples.t5.layers.DenseGeneral": lambda features, kernel_init: layers.Dense(
+            features, ("embed", "mlp"), kernel_init
         ),
     },
     "partitioning": {
