@@ -61,7 +61,7 @@ HELD_OUT = 16  # one document of so many
 SAMPLE = 3_000_000  # bytes of each language, of which a vocabulary is made
 PIECES, ADDED = 8192, 1536  # of every vocabulary, and those learned from Romanian
 PASSAGES, MAX_CHARS = 100, 500  # that are measured, of each language
-BASE, SCRATCH, CONTINUED, DECAYED = 2400, (300, 750, 1500), (300, 750), (150, 300)  # steps
+BASE, SCRATCH, CONTINUED, DECAYED = 2160, (300, 750, 1500), (300, 750), (150, 300)  # steps
 END = 0.2  # of the steps, in which a rate falls
 SAVED = 120  # steps between two checkpoints
 RESTORE, RATE = "utils.RestoreCheckpointConfig", "utils.create_learning_rate_scheduler"
@@ -133,7 +133,7 @@ for kind, path in {vocabularies}.items():
         corpora.add(f"{{name}}_{{kind}}", source, path, "{objective}", cedilla=name == "{new}")
     rates = mixtures.rates_of({{f"{{name}}_{{kind}}": size for name, size in SIZES.items()}}, 2)
     mixtures.add(f"old_{{kind}}", rates)
-    mixtures.add(f"both_{{kind}}", rates | {{f"{new}_{{kind}}": 1.0}})
+    mixtures.add(f"both_{{kind}}", {{f"old_{{kind}}": 0.5, f"{new}_{{kind}}": 0.5}})
     mixtures.add(f"new_{{kind}}", {{f"{new}_{{kind}}": 1.0}})
 '''
 
@@ -319,12 +319,11 @@ class Experiment:
             source = next(each for each in runs(self.scale) if each.name == run.start)
             changed = source.vocabulary != run.vocabulary
             start = self.folder / "cut" if changed else self.run_folder(run.start)
-            flags |= {f"{RESTORE}.path": str(start / f"checkpoint_{offset + run.first}")}
-            flags |= {f"{RESTORE}.mode": "specific"}
-            flags |= {f"{RESTORE}.restore_dataset": source.languages == run.languages}
-        if run.cooled:
-            flags[f"{RATE}.factors"] = "constant * linear_cooldown"
-            flags |= {f"{RATE}.total_steps": last, f"{RATE}.cooldown_steps": run.last - run.first}
+            checkpoint = str(start / f"checkpoint_{offset + run.first}")
+            if run.cooled:
+                flags |= {"COOLDOWN_FROM": checkpoint, "TRAIN_STEPS_RELATIVE": run.last - run.first}
+            else:
+                flags |= {f"{RESTORE}.path": checkpoint, f"{RESTORE}.mode": "specific"}
         gin = [f"--gin.{name}={value!r}" for name, value in flags.items()]
         self.call("t5x.train", f"--gin_file=gin/{self.family.recipe}.gin", *gin)
 
