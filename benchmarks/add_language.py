@@ -434,6 +434,9 @@ def draw(groups: dict[str, list[dict]], path: pathlib.Path) -> None:
                 label = name if cooled else None
                 axis.plot(means.keys(), means.values(), style, color=f"C{i}", ms=4, label=label)
         axis.set(xscale="log", xlabel="steps", title=title)
+        ticks = sorted({line["step"] for line in lines if line["cooled"]})
+        axis.set_xticks(ticks, [f"{n:,}" for n in ticks])
+        axis.minorticks_off()
     axes[0][0].set_ylabel("bits a byte of held-out Romanian")
     axes[0][0].legend(fontsize=8)
     figure.tight_layout()
