@@ -189,9 +189,9 @@ def train(
         model=model, train_state=None, partitioner=partitioner, train_state_axes=specs, rng=rng
     )
     trainer.check_batch(train_dataset_cfg.batch_size)
-    rows = train_dataset_cfg.batch_size // trainer.num_microbatches
+    at_once = train_dataset_cfg.batch_size // trainer.num_microbatches
     lengths = train_dataset_cfg.task_feature_lengths
-    preconditions.check_memory(model, specs.state, partitioner, rows, lengths)
+    preconditions.check_memory(model, specs.state, partitioner, at_once, lengths)
     trainer.learning_rate_fn = cooldown.cooled(trainer.learning_rate_fn, cooldown_from, total_steps)
     if not start.is_own:
         check_rate(trainer, start, total_steps)
