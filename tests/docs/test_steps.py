@@ -204,7 +204,7 @@ def checkpoints_and_questions(folder: Folder) -> None:
     files = '{"train": "pairs.tsv", "validation": "pairs.tsv"}'
     folder.write(
         "tasks/my_task.py",
-        "from tasks import summarization\nfrom tasks.rows import Rows\n"
+        "from tasks.jobs import summarization\nfrom tasks.rows import Rows\n"
         f"source = Rows(files={files}, columns=dict(inputs='inputs', targets='targets'))\n"
         "summarization.add('my_task', source, 'vocabularies/ro_64000.model', english=False)\n",
     )
