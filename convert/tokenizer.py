@@ -126,8 +126,9 @@ class TokenizerFolder(NamedTuple):
             config["model_input_names"] = ["input_ids", *types, "attention_mask"]
         cls, sep = roles.get("cls"), roles.get("sep")
         second = int(isinstance(sizes, BertSizes) and sizes.next_sentence)  # type of that sentence
-        types = lambda: loaded.encode("", "").type_ids
-        if cls and sep and (loaded.encode("").tokens != [cls, sep] or types()[-1] < second):
+        single = loaded.encode("").tokens
+        is_written = single == [cls, sep] and loaded.encode("", "").type_ids[-1] >= second
+        if cls and sep and not is_written:
             from tokenizers import processors
 
             ids = [(token, loaded.token_to_id(token)) for token in (cls, sep)]
