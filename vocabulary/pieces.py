@@ -119,11 +119,14 @@ class Pieces(abc.ABC):
             is_letter(c) or c in _JOINERS for c in name.lstrip(spm.WORD_START)
         )
 
+    @functools.cached_property
+    def _least(self) -> float:
+        return min(self.scores)
+
     def score(self, old: Collection[int]) -> float:
         """Return the score of a piece that `old` spells: it is given wherever they were."""
-        least = min(self.scores)
         lacking = lambda i: i == self.unk_id or _BYTE.fullmatch(self.names[i])
-        given = [least if lacking(i) else self.scores[i] for i in old]
+        given = [self._least if lacking(i) else self.scores[i] for i in old]
         return sum(given) + _SCORE_BONUS * (len(given) - 1)
 
 
