@@ -9,6 +9,7 @@ import sys
 import pytest
 import seqio
 import transformers
+from tokenizers import Tokenizer
 
 from convert.run.rewrite import gin_of
 from convert.sizes import KINDS, T5Sizes
@@ -48,7 +49,7 @@ def byt5(folder):
 def encoder(folder, family, make, tokenizer_class):
     made = folder.with_name("tokenizer")
     make(made)
-    size = len(json.loads((made / "tokenizer.json").read_text())["model"]["vocab"])
+    size = Tokenizer.from_file(f"{made}/tokenizer.json").get_vocab_size()
     published.published_encoder(folder, family, vocab_size=size)
     for file in made.iterdir():
         (folder / file.name).write_bytes(file.read_bytes())
