@@ -81,7 +81,7 @@ def hide_one_by_one(dataset, sequence_length, output_features):
 
 def our_task(files: str, vocabulary: str) -> None:
     """Register the task as `tasks.corpora` makes it, with Romanian normalization."""
-    source = CorpusSource(files={"train": files})
+    source = CorpusSource(files={"train": files}, held_out={})
     corpora.add("ours", source, vocabulary, cedilla=True)
 
 

@@ -353,7 +353,7 @@ def stream_at(
     if not stream.steps:
         mixed.check_steps(cfg.provider, total_steps - start.step)
     stream.corpora.check_shards(stream.count)
-    for line in stream.corpora.mixing(stream.count):
+    for line in (*stream.corpora.understood(), *stream.corpora.mixing(stream.count)):
         logging.info("%s", line)
     return stream
 

@@ -17,9 +17,14 @@ them. With --keep all no piece is cut. With --decay_only the new language is rea
 rate falls, and only the others before.
 """
 
+if __name__ == "__main__":  # before any library writes to stderr
+    from common import log
+
+    log.start()
+
 import argparse
 import dataclasses
-import os
+import json
 import pathlib
 import re
 import shlex
@@ -29,8 +34,7 @@ from common import arguments
 from common.errors import ROOT, UserError, guarded
 from common.tables import counted, data_size
 from tasks import added_language
-from tasks.corpus.listing import Listing, match_files, match_folder
-from tasks.corpus.names import LIST, recognize
+from tasks.corpus.names import LIST, given
 from tasks.languages import table
 from tasks.languages.table import FINEWEB2, TOKENS_PER_WORD, Language
 
@@ -169,27 +173,29 @@ def of_files(corpus: str, name: str) -> Text:
     Raises:
       UserError: no file matches.
     """
-    path = os.path.abspath(os.path.expanduser(corpus))
-    is_local = "://" not in corpus and not corpus.startswith(LIST)
-    if is_local and os.path.isdir(path):
-        given, size = f'"{path}"', match_folder(path, "train", (), "").text_bytes()
-    elif "*" in corpus or corpus.startswith(LIST) or recognize(corpus):
-        path = path if is_local else corpus
-        given, size = f'files={{"train": "{path}"}}', Listing(match_files([path])).text_bytes()
-    else:
-        path, given, size = corpus, f'"{corpus}"', None
-    known = "of unknown size" if size is None else f"about {data_size(size)} of text"
+    # TensorFlow comes with them, which takes seconds.
+    from tasks.corpus.overview import overview
+    from tasks.corpus.source import CorpusSource
+
+    path = given(corpus)
+    source = CorpusSource(path)
+    found, size = f"{path}: of unknown size", None
+    if path.startswith(("/", LIST)) or "://" in path:  # not of the hub, which may not answer
+        seen, size = overview(source, "train"), source.text_bytes("train")
+        amount = "of unknown size" if size is None else f"about {data_size(size)} of text"
+        found = f"{path}: {amount}, {seen}"
+        found += f"\n{seen.asked}, in tasks/{name}.py" if seen.asked else ""
     text_bytes = PIECES[0][0] if size is None else float(size)
     return Text(
         about=f"{name}: pretraining on {path}",
         module=name,
         short=name,
-        source=f'Rows({given}, held_out={{"validation": 0.01}})',
-        imports="from tasks.rows import Rows",
+        source=f"CorpusSource({json.dumps(path, ensure_ascii=False)})",
+        imports="from tasks.corpus.source import CorpusSource",
         flags=f"--corpus {shlex.quote(path)} --max_documents {SAMPLE}",
         text_bytes=text_bytes,
         tokens=text_bytes / BYTES_PER_TOKEN,
-        found=f"{path}: {known}; 1 % of the documents are held out for validation",
+        found=found,
     )
 
 
@@ -368,7 +374,7 @@ def main(argv: list[str] | None = None) -> None:
     add = parser.add_argument
     about = "a code (ces_Latn, cs) or a name (czech, čeština), for FineWeb-2"
     add("language", nargs="?", type=arguments.text, help=about)
-    about = "your text instead: files, a folder with train*, @ and a list, or a hub name"
+    about = "your text instead: a folder, files, @ and a list, or a hub name"
     add("--corpus", type=arguments.text, help=about)
     about = "what the files are called, such as uk; default by the language"
     add("--name", type=arguments.text, help=about)

@@ -7,7 +7,6 @@ long lines at spaces, or between characters where there are none.
 import argparse
 import itertools
 import logging
-import os
 import random
 import sys
 import time
@@ -31,8 +30,8 @@ def add_arguments(
     """Add --corpus, and the flags that say what is read from it."""
     add, number = parser.add_argument, arguments.integer(1)
     about = (
-        "folder or bucket of files named <split>*, pattern of files, http(s) file, @ and the "
-        "address of a list of files, or Hugging Face hub name"
+        "folder or bucket, file or pattern of files, http(s) address, @ and the address of a list "
+        "of files, or Hugging Face hub name"
     )
     which = parser.add_mutually_exclusive_group(required=required)
     which.add_argument("--corpus", type=arguments.text, help=about)
@@ -117,27 +116,27 @@ def read_documents(
     With `max_documents` they are spread over the corpus: files, and parts of large files, are drawn
     at random and read alternately. The same ones are drawn every time.
 
-    A folder or bucket of files named <split>*, a pattern of files, an `http(s)://` file, "@" and a
-    list of files, or a hub name; see `tasks.corpus.source.CorpusSource`. Nothing is downloaded
-    ahead.
+    A folder or bucket, a file or pattern of files, an `http(s)://` address, "@" and a list of
+    files, or a hub name; see `tasks.corpus.source.CorpusSource`. Nothing is held out of it, and
+    nothing is downloaded ahead.
 
     Raises:
       UserError: the corpus, configuration, split or column does not exist, or cannot be read.
     """
     # TensorFlow comes with them, which takes seconds.
     from tasks.corpus import names, slices
+    from tasks.corpus.overview import overview
     from tasks.corpus.retry import RetryPolicy
     from tasks.corpus.source import CorpusSource
 
-    options: dict[str, Any] = {"column": column, "retry_policy": RetryPolicy(_RETRY_SECONDS)}
-    path, splits = os.path.expanduser(corpus), (slices.full(split),)
-    if os.path.isdir(path):  # even if its name ends in .jsonl
-        source = CorpusSource(os.path.abspath(path), config, splits=splits, **options)
-    elif corpus.startswith(names.LIST) or "*" in corpus or names.is_file(corpus):
-        source = CorpusSource(files={slices.full(split): path}, **options)
-    else:
-        source = CorpusSource(corpus, config, splits=splits, **options)
+    source = CorpusSource(
+        *(names.given(corpus), config),
+        column=column,
+        splits=(slices.full(split),),
+        retry_policy=RetryPolicy(_RETRY_SECONDS),
+    )
     source.peek(split)  # raises the mistakes in one sentence
+    print(f"{corpus}: {overview(source, split)}", file=sys.stderr, flush=True)
     return itertools.islice(_texts(source, split, max_documents is not None), max_documents)
 
 

@@ -75,9 +75,12 @@ class CountedSource(Protocol):
 
 @runtime_checkable
 class ShownTask(Protocol):
-    """The method of a task that says what a sample of its corpus holds."""
+    """The methods of a task that say what its corpus is, and what a sample of it holds."""
 
     name: str
+
+    def understood(self, split: str) -> str:
+        """Return what was understood of a split of its corpus, "" if that cannot be said."""
 
     def look(self, split: str, lengths: Mapping[str, int] | None, pack: bool) -> list[CheckResult]:
         """Return the lines of a table, by name in `check`; raise UserError for unfit lengths.
@@ -140,13 +143,22 @@ class Corpora:
         if repeated := self._repeated_by_a_batch():
             logging.warning("%s", repeated)
 
+    def _shown(self) -> list[ShownTask]:
+        tasks = () if self.cfg.use_cached else self.cfg.tasks_with_split
+        return [task for task in tasks if isinstance(task, ShownTask)]
+
+    def understood(self) -> list[str]:
+        """Return a line per task on what was understood of its corpus; one host reads for all."""
+        split = self.cfg.split
+        found = broadcast_from_first(lambda: {t.name: t.understood(split) for t in self._shown()})
+        return [f"Corpus of {name}, split {split!r}: {s}." for name, s in found.items() if s]
+
     def looks(self) -> dict[str, list[CheckResult]]:
         """Return what a sample of each corpus shows, by task; one host reads it for all."""
         cfg = self.cfg
 
         def look() -> dict[str, list[dict[str, Any]]]:
-            tasks = () if cfg.use_cached else cfg.tasks_with_split
-            shown = [task for task in tasks if isinstance(task, ShownTask)]
+            shown = self._shown()
             found = {t.name: t.look(cfg.split, cfg.task_feature_lengths, cfg.pack) for t in shown}
             return {name: [vars(row) for row in rows] for name, rows in found.items()}
 

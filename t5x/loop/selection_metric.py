@@ -21,7 +21,7 @@ from t5x.multihost.broadcast import broadcast_from_first
 
 SCOPES = {"training_eval": "train_eval", "inference_eval": "infer_eval"}
 KINDS = {"TRAIN_EVAL": "training_eval", "INFER_EVAL": "inference_eval"}  # by mode of an action
-HOLD_OUT = "hold a split out of 'train': tasks.rows.Rows(…, held_out={'validation': 0.05})"
+HOLD_OUT = "hold a split out of 'train' by the source's held_out={'validation': 0.05}"
 
 
 class Choice(NamedTuple):

@@ -25,13 +25,15 @@ from collections.abc import Callable, Mapping, Sequence
 
 import seqio
 import tensorflow as tf
+from absl import logging
 
 import gin
 from common import arguments
 from common.errors import UserError
 from common.tables import CheckResult
 from tasks import purpose
-from tasks.corpus.source import EPOCHS, PARTS
+from tasks.corpus.overview import overview
+from tasks.corpus.source import EPOCHS, PARTS, CorpusSource
 
 
 @gin.configurable(module="tasks.cache")
@@ -64,6 +66,15 @@ class Task(seqio.Task):
         from tasks.look import figures, table  # which reads the objectives
 
         return table.rows(figures.look(self, split, lengths=lengths, pack=pack))
+
+    def understood(self, split: str) -> str:
+        """Return what was understood of a split of its corpus, "" if that cannot be said."""
+        if not isinstance(self.source, CorpusSource):
+            return ""
+        found = overview(self.source, split)
+        if found.asked:
+            logging.warning("corpus %s: %s", self.source.name, found.asked)
+        return str(found)
 
     @property
     def cache_dir(self) -> str | None:

@@ -29,6 +29,7 @@ from tasks.corpus.contents import HEAD_BYTES, Contents
 from tasks.corpus.files import CorpusFile
 from tasks.corpus.records import NOT_UTF8, TOO_LONG, UNREADABLE, UNUSABLE
 
+DOCUMENTS = ("lines", "paragraphs", "files")  # of plain text
 PARALLEL = "parallel"  # the kind of several text files that are read line by line together
 PARALLEL_COLUMNS = ("source", "target")
 BATCH_RECORDS = 512
@@ -45,10 +46,10 @@ csv.field_size_limit(LONGEST_LINE)
 class PartLayout:
     """How the files of a corpus are cut into parts and read.
 
-    `fields`: the columns to read. `documents`: what a document is in plain text, "lines" or
-    "paragraphs" (lines up to an empty one, joined by spaces). `part_bytes`: size of a byte range;
-    by default LOCAL_PART_BYTES or REMOTE_PART_BYTES. `longest`: bytes of a line, or of a JSON
-    record; a longer one is not read.
+    `fields`: the columns to read. `documents`: what a document is in plain text, "lines",
+    "paragraphs" (lines up to an empty one, joined by spaces) or "files". `part_bytes`: size of a
+    byte range; by default LOCAL_PART_BYTES or REMOTE_PART_BYTES. `longest`: bytes of a line, or of
+    a JSON record; a longer one is not read.
     """
 
     fields: tuple[str, ...] = ("text",)
@@ -154,9 +155,12 @@ class PartLayout:
                         line for line in of_lines if not _is_blank(line)
                     )
                 else:
-                    texts = map(records.of_text_line, of_lines)
-                    in_lines = self.documents == "lines"
-                    yield from texts if in_lines else _paragraphs(texts, self.longest)
+                    texts: Iterator = map(records.of_text_line, of_lines)
+                    if self.documents == "files":
+                        texts = iter([_joined(texts, self.longest, "\n")])
+                    elif self.documents == "paragraphs":
+                        texts = _paragraphs(texts, self.longest)
+                    yield from texts
         except (json.JSONDecodeError, UnicodeDecodeError) as error:
             raise files.damaged(file, error) from error
 
@@ -273,7 +277,7 @@ def _paragraphs(texts: Iterator, longest: int) -> Iterator:
             yield _joined(group, longest)
 
 
-def _joined(group: Iterator, longest: int) -> Any:
+def _joined(group: Iterator, longest: int, between: str = " ") -> Any:
     found: list[str] = []
     length = 0
     for line in group:
@@ -281,7 +285,7 @@ def _joined(group: Iterator, longest: int) -> Any:
         length += longest + 1 if line is TOO_LONG else len(text)
         if length <= longest:
             found.append(text)
-    return TOO_LONG if length > longest else {"text": " ".join(found)}
+    return TOO_LONG if length > longest else {"text": between.join(found)}
 
 
 def _missing_column(column: str, known: Iterable[str], file: CorpusFile) -> UserError:

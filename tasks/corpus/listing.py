@@ -11,22 +11,23 @@ Nothing here retries: callers use `tasks.corpus.retry`. In a pod the first host 
 trainer broadcasts its JSON (`Corpora` in t5x/input_pipeline/corpora.py).
 """
 
-import collections
 import contextlib
 import dataclasses
 import fnmatch
 import functools
 import glob
+import itertools
 import os
 import re
 import urllib.parse
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from concurrent import futures
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from common.errors import UserError
 from common.secrets import public
+from common.tables import counted
 from tasks.corpus import files, hub, names
 from tasks.corpus.files import CorpusFile
 from tasks.corpus.formats import PARALLEL
@@ -41,7 +42,6 @@ MOST_PROBES = 64  # remote files whose sizes are requested to choose an order
 EXPANSION = {"gz": 4.0, "zst": 4.0, "xz": 5.0, "bz2": 5.0, "parquet": 2.0}
 # What a list from a server may name: nothing of this machine, which a stranger would choose.
 _REMOTE = ("http", "https", "gs", "s3", "hf")
-_FEW_BYTES = 0.01  # of a folder: files of other formats that are passed over
 _SIGNED = re.compile(r"(?i)(x-amz-|x-goog-|^|&)(signature|sig|credential|expires)=")
 
 
@@ -192,71 +192,34 @@ def join_parallel(*sides: CorpusFile) -> CorpusFile:
     return join(sides)
 
 
+class Parallel(NamedTuple):
+    """Files, or patterns of them, whose lines correspond to each other."""
+
+    sources: str
+    targets: str
+
+    def __str__(self) -> str:
+        return " and ".join(self)
+
+
+def match_parallel(pair: Parallel) -> Listing:
+    """Return the files that match, each pair joined by `join_parallel`.
+
+    Raises:
+      UserError: see there; or there are fewer of one side.
+    """
+    sources, targets = (match_files([pattern], "text") for pattern in pair)
+    if len(sources) != len(targets):
+        raise UserError(
+            f"{pair} are {counted(len(sources), 'file')} of sources and {len(targets)} of targets, "
+            "but each source file needs its target file"
+        )
+    return Listing(tuple(itertools.starmap(join_parallel, zip(sources, targets, strict=True))))
+
+
 def _count_lines(file: CorpusFile) -> int:
     with files.open_stream(file) as stream:
         return sum(1 for _ in stream)
-
-
-def match_folder(folder: str, name: str, others: Iterable[str], advice: str) -> Listing:
-    """Return the files of a folder whose names begin with `name`, and not with a longer other.
-
-    Those that lie beside the data are passed over: logs, checksums, notes, what the name goes on to
-    with a letter, and few bytes of other formats.
-
-    Raises:
-      UserError: no file is data, or one may be data and cannot be read.
-    """
-    base = name.rpartition("/")[2]
-    longer = [other.removeprefix(name[: len(name) - len(base)]) for other in others]
-    longer = [other for other in longer if other != base and other.startswith(base)]
-    pattern = f"{glob.escape(folder.rstrip('/'))}/{name}*"
-    found = _expand(pattern)
-    passed, kept = dict[str, str](), dict[str, CorpusFile]()
-    for url, facts in found.items():
-        short = names.name_of(url)
-        rest = short.removeprefix(base)
-        if any(short.startswith(other) for other in longer):
-            continue
-        if base[-1:].isalpha() and rest[:1].isalpha():
-            passed[url] = f"its name goes on behind {base!r}"
-        elif names.is_beside(rest):
-            passed[url] = "its name says that it is no data"
-        elif (file := names.recognize(url)) is not None:
-            kept[url] = dataclasses.replace(file, **facts)
-        elif names.is_other(short):
-            raise names.not_read(url)
-        else:
-            passed[url] = "it is of no known format"
-    stems = collections.Counter(url.removesuffix(f".{kept[url].compression}") for url in kept)
-    for url, n in stems.items():
-        if n > 1:
-            raise UserError(
-                f"{public(url)} is there compressed too, with the same text: delete one"
-            )
-    data = _of_one_format(kept, passed)
-    if not data:
-        listed = "; ".join(f"{public(url)}: {why}" for url, why in passed.items())
-        beside = f", of which none is data ({listed})" if listed else _no_folder(pattern)
-        shown = f"{public(folder.rstrip('/'))}/{name}*"
-        raise UserError(f"no file matches {shown!r}{beside or advice}")
-    return Listing(data, tuple(sorted(passed.items())))
-
-
-def _of_one_format(kept: dict[str, CorpusFile], passed: dict[str, str]) -> tuple[CorpusFile, ...]:
-    """Return the files of the format that has most bytes; pass few bytes of others over."""
-    sizes = collections.Counter[str]()
-    for file in kept.values():
-        sizes[file.kind] += file.length or 0
-    most = max(sizes, key=lambda kind: sizes[kind], default="")
-    others = {url: file for url, file in kept.items() if file.kind != most}
-    if sum(file.length or 0 for file in others.values()) > _FEW_BYTES * sizes.total():
-        first = next(iter(others.values()))
-        raise UserError(
-            f"{first} is of another format than most of the files beside it ({most}): name the "
-            "files that are data by files={…}, or move it away"
-        )
-    passed |= dict.fromkeys(others, f"it is of another format than the data, {most}")
-    return tuple(kept[url] for url in sorted(kept) if url not in others)
 
 
 def match_files(patterns: Iterable[str], kind: str | None = None) -> tuple[CorpusFile, ...]:
@@ -268,9 +231,9 @@ def match_files(patterns: Iterable[str], kind: str | None = None) -> tuple[Corpu
     """
     found: dict[str, CorpusFile] = {}
     for pattern in patterns:
-        if not (known := _expand(pattern)):
+        if not (known := expand(pattern)):
             shown = repr(public(pattern))
-            raise UserError(f"no file matches {shown}{_no_folder(pattern)}")
+            raise UserError(f"no file matches {shown}{no_folder(pattern)}")
         for url, facts in known.items():
             if (file := names.recognize(url, kind)) is None:
                 raise names.not_read(url)
@@ -278,7 +241,7 @@ def match_files(patterns: Iterable[str], kind: str | None = None) -> tuple[Corpu
     return tuple(found[url] for url in sorted(found))
 
 
-def _no_folder(pattern: str) -> str:
+def no_folder(pattern: str) -> str:
     """Return that the folder of a local pattern does not exist, to end a sentence, or ''."""
     literal = re.match(r"(\[[*?[]\]|[^*?[])*", os.path.expanduser(pattern))
     folder = os.path.dirname(re.sub(r"\[([*?[])\]", r"\1", cast(re.Match, literal)[0]))
@@ -286,13 +249,13 @@ def _no_folder(pattern: str) -> str:
     return "" if exists else f", since there is no folder {folder}"
 
 
-def _expand(pattern: str) -> dict[str, dict[str, Any]]:
-    """Return the addresses that match, each with what is known of the file."""
+def expand(pattern: str) -> dict[str, dict[str, Any]]:
+    """Return the addresses that match a pattern, each with fields of its CorpusFile."""
     if pattern.startswith(LIST):
         return _expand_list(pattern.removeprefix(LIST))
     archive, _, members = pattern.partition("#")
     if members and (file := names.recognize(archive)) and file.kind == "tar":
-        return {url: {**facts, "members": members} for url, facts in _expand(archive).items()}
+        return {url: {**facts, "members": members} for url, facts in expand(archive).items()}
     if "://" not in pattern:
         found = glob.glob(os.path.expanduser(pattern), recursive=True)
         paths = [os.path.abspath(path) for path in found]
@@ -308,12 +271,12 @@ def _expand(pattern: str) -> dict[str, dict[str, Any]]:
     fs, path = files.filesystem(pattern)
     if not glob.has_magic(pattern):
         with contextlib.suppress(FileNotFoundError):
-            return {pattern: _bucket_facts(fs.info(path))}
+            return {pattern: bucket_facts(fs.info(path))}
         return {}
     # The hub would ask for the last commit of each file too.
     options = {"expand_info": False} if pattern.startswith("hf://") else {}
     found = fs.glob(path, detail=True, **options)
-    return {fs.unstrip_protocol(p): _bucket_facts(info) for p, info in found.items()}
+    return {fs.unstrip_protocol(p): bucket_facts(info) for p, info in found.items()}
 
 
 def _expand_list(url: str) -> dict[str, dict[str, Any]]:
@@ -336,7 +299,7 @@ def _expand_list(url: str) -> dict[str, dict[str, Any]]:
                     f"the list {public(url)} names {public(address)!r}, but a list from a server "
                     f"may name {', '.join(_REMOTE)} only: copy the list to a disk if you trust it"
                 )
-            if not (matches := _expand(address)):
+            if not (matches := expand(address)):
                 raise UserError(
                     f"no file matches {public(address)!r}, which the list {public(url)} names"
                 )
@@ -355,7 +318,7 @@ def _relative_to(url: str, address: str) -> str:
     return f"{url.rpartition('/')[0] or '.'}/{address}"
 
 
-def _bucket_facts(info: dict[str, Any]) -> dict[str, Any]:
+def bucket_facts(info: dict[str, Any]) -> dict[str, Any]:
     """Return what a bucket or the hub reports of a file, as fields of a CorpusFile."""
     lfs = info.get("lfs") or {}
     names = ("md5Hash", "crc32c", "ETag", "etag", "blob_id")

@@ -4,6 +4,7 @@ recognize("/data/ro.jsonl.zst")     # CorpusFile("/data/ro.jsonl.zst", "jsonl", 
 is_beside("train.sha256.txt")       # True
 """
 
+import os
 import re
 
 from common.errors import UserError
@@ -23,6 +24,12 @@ KINDS = {
     "parquet": "parquet",
     "tar": "tar",
 }
+# Splits, and what they are called.
+SPLITS = {
+    "train": ("train",),
+    "validation": ("validation", "valid", "val", "dev"),
+    "test": ("test",),
+}
 _TARS = {"tgz": "gz", "txz": "xz", "tbz2": "bz2", "tzst": "zst"}  # in one suffix
 # Formats that are not read, and a command that writes those that are.
 OTHER_FORMATS = {
@@ -38,9 +45,10 @@ OTHER_FORMATS = {
 _OTHER_SUFFIXES = (*OTHER_FORMATS, "part", "partial", "crdownload", "incomplete", "aria2")
 # How the names of files end that lie beside a corpus.
 _BESIDE = re.compile(
-    r"(^|[-_. ])((md5|sha\d*|crc32|checksum)(s|sums?)?(\.txt)?"
-    r"|(logs?|readme|licen[cs]e|manifest|meta|metadata|stats|statistics|infos?|config|state|args|"
-    r"arguments|schema|index)([-_.]?\d+)*\.(txt|json))$",
+    r"(^|[-_. ])((?P<checksum>(md5|sha\d*|crc32|checksum)(s|sums?)?(\.txt)?)"
+    r"|((train(er|ing)?|dataset)[-_.])?(logs?|readme|licen[cs]e|copying|notice|manifest|meta|"
+    r"metadata|stats|statistics|infos?|config|state|args|arguments|schema|index)([-_.]?\d+)*"
+    r"\.(txt|json))$",
     re.IGNORECASE,
 )
 
@@ -70,14 +78,38 @@ def is_file(url: str) -> bool:
     return recognize(url) is not None or is_other(url)
 
 
+def is_files(corpus: str) -> bool:
+    """Return whether a corpus is files: a path, address, pattern or list, and no folder or name."""
+    if corpus.startswith(LIST):
+        return True
+    if "://" in corpus:
+        return recognize(corpus) is not None
+    path = os.path.expanduser(corpus)
+    return (
+        path.startswith(("/", ".")) and ("*" in path or is_file(path)) and not os.path.isdir(path)
+    )
+
+
+def given(corpus: str) -> str:
+    """Return a corpus that a command is given as a source takes it: a path from here on, if any."""
+    path = os.path.expanduser(corpus)
+    is_here = "*" in corpus or is_file(corpus) or os.path.isdir(path)
+    is_path = is_here and "://" not in corpus and not corpus.startswith(LIST)
+    return os.path.abspath(path) if is_path else corpus
+
+
 def is_other(name: str) -> bool:
     """Return whether a name is of data in a format that is not read, or of a part of data."""
     return name.lower().rpartition(".")[2] in _OTHER_SUFFIXES
 
 
-def is_beside(name: str) -> bool:
-    """Return whether a name is of a checksum, a log or a note beside a corpus."""
-    return bool(_BESIDE.search(name))
+def is_beside(name: str, entirely: bool = False) -> bool:
+    """Return whether a name is of a checksum, a log or a note beside a corpus.
+
+    With `entirely` it is no more than that: "readme.txt", but not "git-config.txt".
+    """
+    found = _BESIDE.search(name)
+    return found is not None and not (entirely and found.start() and not found["checksum"])
 
 
 def data_in(url: str) -> CorpusFile | None:

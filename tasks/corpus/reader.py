@@ -26,7 +26,7 @@ from absl import logging
 
 from common.errors import UserError
 from common.tables import counted
-from tasks.corpus import files, formats
+from tasks.corpus import files, formats, held_out
 from tasks.corpus.counts import RecordCounter, of_codes
 from tasks.corpus.documents import Column, Screened, screen
 from tasks.corpus.files import CorpusFile
@@ -77,6 +77,17 @@ class CorpusSplit:
         """Return the texts of some records of `file`, or why they are skipped."""
         return screen(records, self.column.of_file(file.url), self.max_chars)
 
+    def in_small_parts(self) -> "CorpusSplit":
+        """Return the split in parts of which little has to be read to see its beginning."""
+        layout = dataclasses.replace(self.layout, part_bytes=PEEK_BYTES)
+        return dataclasses.replace(self, layout=layout)
+
+    def screened(self, file: CorpusFile) -> Iterator[Screened]:
+        """Yield what becomes of the records of `file`, in their order, batch by batch."""
+        for part in range(self.layout.count(file)):
+            for batch in self.batches(file, part):
+                yield self.screen(file, batch)
+
     def retry(self, fn: Callable, file: CorpusFile):
         """Call `fn`, which reads `file`, until it succeeds."""
         return retry(fn, f"reading {file}", self.retry_policy)
@@ -105,24 +116,27 @@ class Beginning(NamedTuple):
         return "" if counts["read"] else ": give a file that has records, or leave it out"
 
 
-def read_beginning(split: CorpusSplit, n: int, one_file: bool = False) -> Beginning:
+def read_beginning(
+    split: CorpusSplit, n: int, one_file: bool = False, buckets: held_out.Range | None = None
+) -> Beginning:
     """Return the texts of the first files, or of the first with a record alone, at least `n`.
 
-    They are read in small parts, so that little is read.
+    They are read in small parts, so that little is read. With `buckets` only texts of these count,
+    and of a file that has only others the next one is read.
     """
-    layout = dataclasses.replace(split.layout, part_bytes=PEEK_BYTES)
-    split = dataclasses.replace(split, layout=layout)
+    split, others = split.in_small_parts(), False
     beginning = Beginning([], RecordCounter(split.corpus), [])
     for file in split.files:
-        for part in range(layout.count(file)):
-            for batch in split.batches(file, part):
-                found = split.screen(file, batch)
-                beginning.counter.add(of_codes(found.codes))
-                beginning.texts.extend(found.usable)
-                beginning.labels.extend(found.labels)
-                if len(beginning.texts) >= n:
-                    return beginning
-        if one_file and beginning.counter.counts()["read"]:
+        for found in split.screened(file):
+            texts = held_out.among(found.usable, buckets)
+            others |= len(texts) < len(found.usable)
+            beginning.counter.add(of_codes(found.codes))
+            beginning.texts.extend(texts)
+            beginning.labels.extend(found.labels)
+            if len(beginning.texts) >= n:
+                return beginning
+        is_enough = bool(beginning.texts) or not others
+        if one_file and is_enough and beginning.counter.counts()["read"]:
             break
     return beginning
 

@@ -1,14 +1,14 @@
 """Corpora as seqio data sources: streamed, reshuffled every epoch, resumed exactly.
 
     source = CorpusSource("dumitrescustefan/rlm")                      # the hub
-    source = CorpusSource("/data/ro", column="body")                   # /data/ro/train*.jsonl ...
+    source = CorpusSource("/data/ro", column="body")                   # a folder; "/data/ro/*.txt"
     source = CorpusSource(files={"train": "https://example.org/ro.jsonl.zst"})
     source = CorpusSource(files={"train": "@https://example.org/ro.map"})  # a list of addresses
     source.peek("train", 2)                                            # the first two texts
 
 A split goes one way: its files are listed once (`listing`), dealt to shards and read part by part
 (`reader`, `formats`), and their records become documents or are skipped and counted (`documents`,
-`counts`).
+`counts`). Of a corpus without a split 'validation', 1 % of 'train' is held out as it (`held_out`).
 
 The order of an epoch follows from (seed, epoch); 0 is a valid seed. There are three orders:
 
@@ -38,17 +38,17 @@ from absl import logging
 
 import gin
 from common.errors import UserError
-from common.secrets import public
 from common.tables import counted
-from tasks.corpus import hub, slices, tf_callbacks
-from tasks.corpus.counts import RecordCounter
+from tasks.corpus import held_out as holding
+from tasks.corpus import slices, tf_callbacks
+from tasks.corpus.catalog import Catalog, Files, reached
+from tasks.corpus.counts import CODED, RecordCounter
 from tasks.corpus.documents import Column, Columns
 from tasks.corpus.files import CorpusFile
-from tasks.corpus.formats import LONGEST_LINE, PartLayout, columns_missing
-from tasks.corpus.listing import Listing, match_files, match_folder
-from tasks.corpus.names import LIST
+from tasks.corpus.formats import DOCUMENTS, LONGEST_LINE, PartLayout, columns_missing
+from tasks.corpus.listing import Listing
 from tasks.corpus.reader import Beginning, CorpusSplit, ShardReader, assign, read_beginning
-from tasks.corpus.retry import RetryPolicy, is_transient, retry
+from tasks.corpus.retry import RetryPolicy
 from tasks.corpus.shuffle import PermutedReader, RecordStore
 from tasks.corpus.slices import SplitPart, Splits
 
@@ -56,7 +56,6 @@ T = TypeVar("T")
 RECORDS, EPOCHS, PARTS = "records", "epochs", "parts"
 FOOTERS_S = 10.0  # for the footers of all parquet files, before a run
 MIXED = 10_000  # documents of a slice that are shuffled together
-_FOLDER = ("/", ".", "~")
 
 
 @gin.configurable
@@ -86,27 +85,28 @@ def bad_files(skip: bool = False) -> bool:
     return skip
 
 
-class Unreachable(UserError, ConnectionError):
-    """A corpus that is temporarily unreachable; a retry may succeed."""
-
-
 class CorpusSource(seqio.DataSource):
     """Documents of a corpus as {"text": string scalar}.
 
     Args:
       corpus: "user/name" on the hub; or a folder (a path that begins with / . or ~, or the address
-        of a bucket) of files named <split>*, in which a file belongs to the longest name of a
-        split that it begins with; None if `files` is given.
+        of a bucket), see `folder`; or files, as in `files`; None if `files` is given.
       config: the hub data set's configuration.
       revision: the hub data set's branch, tag or commit.
       column: the column that holds the text, a template of several, "{title}\\n{body}", or a
         `documents.Column`, which filters too.
       files: file patterns by split, instead of `corpus`: local paths (** is allowed), gs://, and
-        http(s) addresses, which cannot be patterns. "@" and the address of a text file stand for
-        the addresses in it, one a line; "@list.txt#10_*|9_*" for those with such names, and
-        "a.tar.gz#*.txt" for such members. The suffix names the format, see `names`.
-      splits: the splits, or a mapping from ours to the corpus's, {"validation": "dev"}.
-      documents: what a document is in plain text: "lines" or "paragraphs" (up to an empty line).
+        http(s) addresses, which cannot be patterns; or folders. "@" and the address of a text file
+        stand for the addresses in it, one a line; "@list.txt#10_*|9_*" for those with such names,
+        and "a.tar.gz#*.txt" for such members. The suffix names the format, see `names`. Or a
+        function that returns this, called when reading begins; then `splits` names the splits.
+      splits: the splits, or a mapping from ours to the corpus's, {"validation": "dev"}; by default
+        'train' and 'validation'.
+      held_out: shares of 'train', together below 1, that become splits of their own and are not
+        trained on. Only the text of a document decides its split. By default 1 %, and at least a
+        document, of a corpus without a split 'validation'; {} holds nothing out.
+      documents: what a document is in plain text: "lines" (the default), "paragraphs" (up to an
+        empty line) or "files".
       max_chars: longer documents are skipped and counted.
       retry_policy: how long to retry a failing network; by default as gin sets it.
     """
@@ -117,37 +117,32 @@ class CorpusSource(seqio.DataSource):
         config: str | None = None,
         revision: str | None = None,
         column: str | Column = "text",
-        files: Mapping[str, str | Sequence[str]] | None = None,
-        splits: Sequence[str] | Mapping[str, str] = ("train", "validation"),
-        documents: str = "lines",
+        files: Files | None = None,
+        splits: Sequence[str] | Mapping[str, str] | None = None,
+        documents: str | None = None,
         max_chars: int = 10_000_000,
         retry_policy: RetryPolicy | None = None,
+        held_out: Mapping[str, float] | None = None,
     ):
-        if (corpus is None) == (files is None):
-            raise UserError("a corpus source needs either `corpus` or `files`, and not both")
-        if documents not in ("lines", "paragraphs"):
-            raise UserError(f"documents is {documents!r}, but must be 'lines' or 'paragraphs'")
-        if files is not None:
-            splits = tuple(files)
-        self._split_names = dict(splits) if isinstance(splits, Mapping) else {s: s for s in splits}
-        self._patterns = files
-        self._corpus, self.config, self._revision = corpus, config, revision
+        if documents not in (None, *DOCUMENTS):
+            raise UserError(f"documents is {documents!r}, but must be one of {DOCUMENTS}")
+        self.catalog = Catalog(corpus, config, revision, files, splits, held_out, self.texts)
+        self.name, self.config = self.catalog.name, config
         self.column = column if isinstance(column, Column) else Column(column)
-        self.documents, self.max_chars = documents, max_chars
+        self.documents, self.asks_for_documents = documents or DOCUMENTS[0], documents is None
+        self.max_chars = max_chars
         self._retry_policy = retry_policy
-        self.name = public(corpus or ", ".join(dict.fromkeys(map(str, (files or {}).values()))))
-        self._listings: dict[str, Listing] = {}
         self._orders: dict[str, str] = {}  # by split, where a data position has decided it
         self._stores: dict[CorpusSplit, RecordStore] = {}
         self._sizes: dict[str, int] = {}  # documents, by split
         self._epochs: int | None = 1  # of the datasets of RECORDS or EPOCHS that are made
         self.reset_counter()
-        super().__init__(splits=tuple(self._split_names), caching_permitted=True)
+        super().__init__(splits=tuple(self.catalog.names), caching_permitted=True)
 
     @property
     def splits(self) -> Splits:
         """The names of all splits; a slice of one, such as "test[:500]", is among them."""
-        return Splits(self._split_names)
+        return Splits(self.catalog.names)
 
     @property
     def supports_arbitrary_sharding(self) -> bool:
@@ -168,11 +163,7 @@ class CorpusSource(seqio.DataSource):
     @property
     def is_local(self) -> bool:
         """Whether reading it never crosses the network."""
-        if self._patterns is None:
-            corpus = self._corpus or ""
-            return "://" not in corpus and corpus.startswith(_FOLDER)
-        patterns = [p for split in self._patterns for p in self._patterns_of(split)]
-        return not any("://" in p or p.startswith(LIST) for p in patterns)
+        return self.catalog.is_local
 
     def reset_counter(self) -> None:
         """Count the records of this source from zero."""
@@ -180,8 +171,15 @@ class CorpusSource(seqio.DataSource):
         tf_callbacks.report_at_exit(self.counter)
 
     def record_counts(self, split: str | None = None, distinct: bool = False) -> dict[str, int]:
-        """Return this process's record counts of a split; see `RecordCounter.counts`."""
-        return self.counter.counts(split and slices.full(split), distinct)
+        """Return this process's record counts of a split; see `RecordCounter.counts`.
+
+        A split held out has only its examples: it is chosen after the entire file was read, and a
+        skipped record has no text to choose it by, so that 'train' counts all records.
+        """
+        counts = self.counter.counts(split and slices.full(split), distinct)
+        if split and self.catalog.is_held_out(split):
+            counts |= dict.fromkeys(("read", *CODED), 0)
+        return counts
 
     # What files there are.
 
@@ -203,69 +201,27 @@ class CorpusSource(seqio.DataSource):
         return [str(file) for file in self.list_files(split)]
 
     def _listing(self, split: str, retry_policy: RetryPolicy | None = None) -> Listing:
-        split = slices.full(split)
-        if split not in self._split_names:
-            raise self._no_split(split, self._split_names)
-        if split not in self._listings:
-            find = lambda: self._find_files(split)
-            found = self._reached("listing", find, retry_policy)
-            self._listings[split] = found
-            if found.passed_over:
-                logging.warning(
-                    "corpus %s passes over %s beside split %r: %s",
-                    *(self.name, counted(len(found.passed_over), "file"), split),
-                    "; ".join(f"{public(url)} ({why})" for url, why in found.passed_over[:9]),
-                )
-        return self._listings[split]
+        return self.catalog.listing(split, retry_policy or self.retry_policy)
 
-    def _complete_listing(self, split: str) -> Listing:
-        """Return the split's listing with all that servers report of each file."""
-        listing = self._listing(split)
-        if not listing.is_complete:
-            listing = self._reached("looking up", listing.complete)
-            self._listings[slices.full(split)] = listing
-        return listing
+    def _buckets(self, split: str, policy: RetryPolicy | None = None) -> holding.Range | None:
+        return self.catalog.buckets(split, policy or self.retry_policy)
 
-    def _reached(
-        self, doing: str, fn: Callable[[], T], retry_policy: RetryPolicy | None = None
-    ) -> T:
-        """Return `fn()`, retried; raise Unreachable, one sentence, where that does not help."""
-        try:
-            return retry(fn, f"{doing} {self.name}", retry_policy or self.retry_policy)
-        except Exception as error:
-            if not is_transient(error):
-                raise
-            reason = f"{type(error).__name__}: {error}".splitlines()[0][:300]
-            sentence = f"corpus {self.name!r} cannot be reached ({reason})"
-            raise Unreachable(sentence) from error
+    def shares(self, split: str) -> Mapping[str, float]:
+        """Return the shares of the documents in a split's files that are held out, by split."""
+        return self.catalog.shares(split, self.retry_policy)
 
-    def _find_files(self, split: str) -> Listing:
-        corpus, name = self._corpus, self._split_names[split]
-        if corpus is None:
-            return Listing(match_files(self._patterns_of(split)))
-        if "://" in corpus or corpus.startswith(_FOLDER):
-            advice = f": name files {name}*, or give patterns by files={{{split!r}: …}}"
-            if split != "train":
-                advice = f": add one, or {self._hold_out(split)}"
-            return match_folder(corpus, name, self._split_names.values(), advice)
-        splits = hub.find_splits(corpus, self.config, self._revision)
-        if name not in splits:
-            raise self._no_split(name, splits)
-        return Listing(tuple(hub.with_lengths(splits[name])))
+    def texts(self, split: str) -> Iterator[list[bytes]]:
+        """Yield the usable documents in a split's files, with those held out, batch by batch."""
+        corpus = self.corpus_split(split).in_small_parts()
+        for file in corpus.files:
+            try:
+                yield from (found.usable for found in corpus.screened(file))
+            except UserError:
+                if not corpus.skips_bad_files:
+                    raise
 
-    def _patterns_of(self, split: str) -> Sequence[str]:
-        patterns = (self._patterns or {})[split]
-        return [patterns] if isinstance(patterns, str) else patterns
-
-    def _no_split(self, split: str, known) -> UserError:
-        return UserError(
-            f"corpus {self.name!r} has no split {split!r}, only {', '.join(sorted(known))}: set "
-            "the task's `splits`, which may map one name to another"
-            + (f", or {self._hold_out(split)}" if split != "train" else "")
-        )
-
-    def _hold_out(self, split: str) -> str:
-        return f"hold a part of 'train' out by tasks.rows.Rows(…, held_out={{{split!r}: 0.01}})"
+    def _reached(self, doing: str, fn: Callable[[], T], policy: RetryPolicy | None = None) -> T:
+        return reached(self.name, doing, fn, policy or self.retry_policy)
 
     # What a data position depends on; see t5x.input_pipeline.corpora.ResumableSource.
 
@@ -279,27 +235,22 @@ class CorpusSource(seqio.DataSource):
         if self.column.file_copies:
             copies["file"] = self.column.file_copies
         return {
-            **self._complete_listing(split).identity(),
+            **self.catalog.identity(split, self.retry_policy),
             "copies": json.loads(json.dumps(copies)),
             **({"slice": f"{part.begin}:{part.end}"} if part else {}),
         }
 
     def pin_revision(self, revision: str) -> None:
         """Read the hub's data set at a commit, unless a revision is already set."""
-        if self._revision is None and self._corpus is not None:
-            self._revision = revision
-            self._listings = {}
+        self.catalog.pin_revision(revision)
 
-    def listing(self, split: str) -> list[list]:
-        """Return a split's files as JSON, for `use_listing`."""
-        return self._complete_listing(split).as_json()
+    def listing(self, split: str) -> list:
+        """Return a split's files, and which of their documents are its, as JSON."""
+        return self.catalog.as_json(split, self.retry_policy)
 
-    def use_listing(self, split: str, listing: list[list]) -> None:
-        """Use the files that another host has listed, so that not every host asks the hub."""
-        found = Listing.of_another_host(listing)
-        if found.commit:
-            self.pin_revision(found.commit)
-        self._listings[slices.full(split)] = found
+    def use_listing(self, split: str, listing: list) -> None:
+        """Use the `listing` of another host, so that not every host asks the hub."""
+        self.catalog.use(split, listing)
 
     # In what order an epoch has the records.
 
@@ -412,9 +363,10 @@ class CorpusSource(seqio.DataSource):
             place = (shard.index, shard.num_shards)
             in_turn = order == EPOCHS and self._epochs != 1
             reader = PermutedReader(store, split, place, self.counter, seed, self._epochs, in_turn)
-            return reader.dataset()
+            return holding.keep(reader.dataset(), self._buckets(split))
         share = assign(corpus, shard.index, shard.num_shards)
-        return ShardReader(share, shuffle, self.counter).dataset(seed)
+        dataset = ShardReader(share, shuffle, self.counter).dataset(seed)
+        return holding.keep(dataset, self._buckets(split))
 
     def _sliced(
         self, part: SplitPart, shuffle: bool, seed: int | None, shard: seqio.ShardInfo
@@ -493,6 +445,6 @@ class CorpusSource(seqio.DataSource):
 
     def _beginning(self, split: str, n: int, limit_s: float, one_file: bool = False) -> Beginning:
         policy = RetryPolicy(limit_s=limit_s)
-        corpus = self.corpus_split(split, policy)
-        read = lambda: read_beginning(corpus, n, one_file)
+        corpus, buckets = self.corpus_split(split, policy), self._buckets(split, policy)
+        read = lambda: read_beginning(corpus, n, one_file, buckets)
         return self._reached("reading the beginning of", read, policy)

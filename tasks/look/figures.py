@@ -20,6 +20,7 @@ from common.tables import CheckResult
 from tasks import vocabularies
 from tasks.corpus.counts import CODED, EXTRA_COPIES, NOTES, SKIPS
 from tasks.corpus.formats import contents_of
+from tasks.corpus.overview import Overview, overview
 from tasks.corpus.source import CorpusSource
 from tasks.look import sampling, signs, size
 from tasks.objectives import registry
@@ -59,8 +60,9 @@ class Targets:
 class Look:
     """What is found in a sample of a task's corpus.
 
-    `files`: of the split by format, "jsonl gz", none if they are unknown; `file_bytes`: their size,
-    if it is listed; `passed_over`: (address, reason) of others. `counts`: as a run's metrics name
+    `overview`: what was understood of the corpus, None unless it is a `CorpusSource`. `files`: of
+    the split by format, "jsonl gz", none if they are unknown; `file_bytes`: their size, if it is
+    listed; `passed_over`: (address, reason) of others. `counts`: as a run's metrics name
     them, see `tasks.corpus.counts`. `scripts`: shares of the letters, and of these `foreign` the
     scripts that the vocabulary does not write, with an example. `characters` and `repetition`: what
     `tasks.look.signs` says. `unknown_characters`: with their counts, most frequent first, and the
@@ -72,6 +74,7 @@ class Look:
     task: str
     split: str
     corpus: str
+    overview: Overview | None
     files: Mapping[str, int]
     file_bytes: int | None
     passed_over: Sequence[tuple[str, str]]
@@ -119,6 +122,14 @@ class Look:
     def tokens_a_word(self) -> float:
         """The mean length of a word, as white space separates them."""
         return self.counts["pieces"] / max(self.words, 1)
+
+    @property
+    def corpus_documents(self) -> float | None:
+        """Roughly the documents of the split's files, None if that is unknown."""
+        if self.corpus_tokens is None:
+            return None
+        size = self.corpus_tokens[0] * self.bytes_a_token
+        return size * self.sampled / max(self.counts["text_bytes"], 1)
 
     @property
     def bytes_a_token(self) -> float:
@@ -179,6 +190,7 @@ def look(
         task=task.name,
         split=split,
         corpus=getattr(source, "name", type(source).__name__),
+        overview=overview(source, split) if isinstance(source, CorpusSource) else None,
         files=_formats(source, split),
         file_bytes=_size(source, split),
         passed_over=source.passed_over(split) if hasattr(source, "passed_over") else (),

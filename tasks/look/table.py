@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from common.tables import OK, WARNING, CheckResult, counted, data_size, judged
 from tasks import vocabularies
+from tasks.corpus.overview import DOCUMENTS
 from tasks.look import signs
 from tasks.look.figures import Look
 
@@ -60,6 +61,8 @@ def _files(found: Look) -> CheckResult:
     kinds = ", ".join(f"{n:,} {kind}" for kind, n in found.files.items())
     figure = f"{counted(total, 'file')}: {kinds}" if total else f"{found.corpus} lists no files"
     figure += f", {data_size(found.file_bytes)}" if found.file_bytes else ""
+    if seen := found.overview:
+        figure += seen.of_documents(found.corpus_documents)
     if len({kind.split()[0] for kind in found.files}) > 1:
         to_set = "`files` of the source to those that are data"
         return judged("files", False, f"{figure}: formats are mixed", to_set, WARNING)
@@ -67,6 +70,8 @@ def _files(found: Look) -> CheckResult:
         names = [f"{url.rsplit('/', 1)[-1]} ({why})" for url, why in found.passed_over[:3]]
         more = len(found.passed_over) - len(names)
         figure += f"; passed over: {', '.join(names)}" + (f" and {more:,} more" if more else "")
+    if seen and seen.looks_like:
+        return judged("files", False, f"{figure}; {seen.looks_like}", DOCUMENTS, WARNING)
     return judged("files", True, figure)
 
 

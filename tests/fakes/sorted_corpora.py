@@ -32,7 +32,7 @@ def sorted_source(folder, kind, counts=COUNTS):
         for side in ("ro", "en"):
             (folder / f"train.{side}").write_text("".join(f"{text}\n" for text in texts))
         pair = (str(folder / "train.ro"), str(folder / "train.en"))
-        return Rows(parallel={"train": pair})
+        return Rows(parallel={"train": pair}, held_out={})
     if kind == "tsv":
         with open(folder / "train.tsv", "w", newline="") as file:
             csv.writer(file, delimiter="\t").writerows([["text"], *([text] for text in texts)])

@@ -19,7 +19,7 @@ def task_of(name, tmp_path, texts, **settings):
     path = tmp_path / "train.jsonl"
     path.write_text("\n".join(json.dumps({"inputs": a, "targets": b}) for a, b in texts))
     columns = {"inputs": "inputs", "targets": "targets"}
-    source = Rows(files={"train": str(path)}, columns=columns)
+    source = Rows(files={"train": str(path)}, columns=columns, held_out={})
     seqio.TaskRegistry.remove(name)
     return pairs.add(name, source, VOCABULARY, **settings)
 
@@ -67,7 +67,7 @@ def test_lengths_without_room_for_a_prefix_or_a_label_are_refused(tmp_path, leng
     path.write_text(json.dumps({"inputs": "ab", "targets": "1"}))
     columns = {"inputs": "inputs", "targets": "targets"}
     names = {"targets": {"0": "ham", "1": "spam"}}
-    source = Rows(files={"train": str(path)}, columns=columns, labels=names)
+    source = Rows(files={"train": str(path)}, columns=columns, labels=names, held_out={})
     seqio.TaskRegistry.remove("pair_short")
     task = pairs.add("pair_short", source, VOCABULARY, prefix="q: ")
     with pytest.raises(ValueError, match=said):

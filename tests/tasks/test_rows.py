@@ -45,7 +45,7 @@ def many(tmp_path):
 def test_columns_become_features_and_bad_rows_are_counted(tmp_path):
     rows = [("un text", "scurt"), ("", "gol"), ("gol", " "), ("lipsă",), ("trei", "de", "prisos")]
     path = write_csv(tmp_path / "a.csv", [*rows, ("cu\nrânduri, „și” virgule", "da")])
-    source = Rows(files={"train": path}, columns=PAIR)
+    source = Rows(files={"train": path}, columns=PAIR, held_out={})
     assert read(source) == [
         {"inputs": "un text", "targets": "scurt"},
         {"inputs": "cu\nrânduri, „și” virgule", "targets": "da"},
@@ -61,7 +61,10 @@ def test_labels_get_names_and_unknown_ones_are_counted(tmp_path):
     path.write_text("\n".join(map(json.dumps, rows)))
     labels = {"targets": {"0": "nu", "1": "da"}}
     source = Rows(
-        files={"train": str(path)}, columns={"inputs": "t", "targets": "y"}, labels=labels
+        files={"train": str(path)},
+        columns={"inputs": "t", "targets": "y"},
+        labels=labels,
+        held_out={},
     )
     assert [row["targets"] for row in read(source)] == ["nu", "da"]
     assert counts(source) == {
@@ -76,12 +79,12 @@ def test_a_column_is_cleaned_before_it_is_used(tmp_path):
     path = write_csv(tmp_path / "a.csv", [("x<y", " cur "), ("a", "GOL")])
     clean = {"summary": lambda text: text.replace("GOL", "").upper()}
     columns = {"inputs": "{article}: {summary}", "targets": "article"}
-    source = Rows(files={"train": path}, columns=columns, clean=clean)
+    source = Rows(files={"train": path}, columns=columns, clean=clean, held_out={})
     assert [row["inputs"] for row in read(source)] == ["x<y:  CUR", "a:"]
 
 
 def test_hosts_share_rows_each_once_and_settings_without_meaning_are_refused(many):
-    parts = shares(Rows(files={"train": many}, columns=PAIR), 3)
+    parts = shares(Rows(files={"train": many}, columns=PAIR, held_out={}), 3)
     found = [row["inputs"] for part in parts for row in part]
     assert sorted(found) == sorted(f"text {i}" for i in range(400))
     assert all(parts)
@@ -127,13 +130,15 @@ def test_parallel_files_are_read_line_by_line(tmp_path):
     (tmp_path / "a.ro").write_bytes("unu\n\ntrei\nr\xe3u\ncinci\n".encode("latin-1"))
     (tmp_path / "a.en").write_text("one\ntwo\nthree\nfour\nfive\n")
     parallel = {"train": (str(tmp_path / "a.ro"), str(tmp_path / "a.en"))}
-    source = Rows(parallel=parallel)
+    source = Rows(parallel=parallel, held_out={})
     wanted = [("unu", "one"), ("trei", "three"), ("cinci", "five")]
     assert [tuple(row.values()) for row in read(source)] == wanted
     assert counts(source) == {"read": 5, "skipped_empty": 1, "skipped_not_UTF-8": 1}
-    parts = [row["inputs"] for part in shares(Rows(parallel=parallel), 2) for row in part]
+    parts = [
+        row["inputs"] for part in shares(Rows(parallel=parallel, held_out={}), 2) for row in part
+    ]
     assert sorted(parts) == ["cinci", "trei", "unu"]
-    assert Rows(parallel=parallel).peek("train", 1) == ["unu\none"]
+    assert Rows(parallel=parallel, held_out={}).peek("train", 1) == ["unu\none"]
 
 
 def test_files_may_be_a_function_called_when_reading_begins(many):

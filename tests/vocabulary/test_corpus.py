@@ -45,8 +45,9 @@ def test_the_flags_say_what_is_read_and_progress_is_shown(capsys):
     texts, ids = read(), read("--column", "id", "--max_documents", "3")
     assert len(ids) == 3
     assert texts != ids[:2]
-    said = capsys.readouterr().err.splitlines()
-    assert [line.partition(",")[0] for line in said] == ["read 2 documents", "read 3 documents"]
+    said = [line.partition(",")[0] for line in capsys.readouterr().err.splitlines()]
+    assert said[1::2] == ["read 2 documents", "read 3 documents"]
+    assert all("4 files" in line for line in said[::2])
 
 
 def by_name(*flags):

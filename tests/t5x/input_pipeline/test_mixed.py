@@ -43,7 +43,7 @@ def registered(tmp_path_factory):
         (folder / f"{name}.jsonl").write_text("\n".join(rows))
         columns = {"inputs": "inputs", "targets": "targets"}
         for prefix, last in (("", []), ("masked_", [masked])):
-            source = Rows(files={"train": f"{folder}/{name}.jsonl"}, columns=columns)
+            source = Rows(files={"train": f"{folder}/{name}.jsonl"}, columns=columns, held_out={})
             steps = [seqio.preprocessors.tokenize, seqio.preprocessors.append_eos, *last]
             features = {"inputs": feature, "targets": feature}
             features |= (

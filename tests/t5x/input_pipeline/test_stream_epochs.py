@@ -26,7 +26,7 @@ def small(tmp_path_factory):
         rows = [json.dumps({"inputs": f"{name} {i}", "targets": f"{i}"}) for i in range(n)]
         (folder / f"{name}.jsonl").write_text("\n".join(rows))
         columns = {"inputs": "inputs", "targets": "targets"}
-        source = Rows(files={"train": f"{folder}/{name}.jsonl"}, columns=columns)
+        source = Rows(files={"train": f"{folder}/{name}.jsonl"}, columns=columns, held_out={})
         pairs.add(f"small_{name}", source, toy.VOCABULARY)
     for name, rates in MIXED.items():
         mixtures.add(f"small_{name}", {f"small_{task}": rate for task, rate in rates.items()})

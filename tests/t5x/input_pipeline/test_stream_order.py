@@ -52,7 +52,9 @@ def start(corpus, shuffled=64, order=None, **settings):
     if NAME in seqio.TaskRegistry.names():
         seqio.TaskRegistry.remove(NAME)
     with mock.patch.object(pairs, "SHUFFLED", shuffled):
-        task = pairs.add(NAME, Rows(files={"train": corpus}, columns=COLUMNS), toy.VOCABULARY)
+        task = pairs.add(
+            NAME, Rows(files={"train": corpus}, columns=COLUMNS, held_out={}), toy.VOCABULARY
+        )
     defaults = {"split": "train", "batch_size": 32, "shuffle": True, "seed": 0, "pack": False}
     cfg = DatasetConfig(task, LENGTHS, **{**defaults, **settings})
     if order:

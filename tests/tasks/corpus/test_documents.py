@@ -79,7 +79,7 @@ def test_characters_that_are_replaced_are_counted(tmp_path):
     kept, counts = counted(records, Column("text"))
     assert (kept, counts) == (["a?", "b"], {"kept_with_replaced_characters": 1})
     (tmp_path / "train.txt").write_bytes(b"a\n\xff\n\nb\n")
-    source = CorpusSource(str(tmp_path), documents="paragraphs")
+    source = CorpusSource(str(tmp_path), documents="paragraphs", held_out={})
     assert [x["text"] for x in source.get_dataset("train", shuffle=False).as_numpy_iterator()] == [
         "a \ufffd".encode(),
         b"b",
@@ -91,7 +91,7 @@ def test_any_source_takes_a_column(tmp_path):
     lines = "".join(json.dumps(record) + "\n" for record in RECORDS)
     (tmp_path / "train.jsonl").write_text(lines)
     column = Column("{title}: {text}", min_chars=10, where={"language": "ro"})
-    source = CorpusSource(str(tmp_path), column=column)
+    source = CorpusSource(str(tmp_path), column=column, held_out={})
     assert source.peek("train", 9) == ["Unu: Ana are mere.", "Cinci: Ana are mere."]
     found = [x["text"].decode() for x in source.get_dataset("train", seed=0).as_numpy_iterator()]
     assert sorted(found) == sorted(source.peek("train", 9))
@@ -136,7 +136,9 @@ def test_an_epoch_has_all_copies_once_each_and_apart(tmp_path, order):
     rows = [json.dumps({"text": f"text {i}", "size": 1 + i % 3}) for i in range(300)]
     (tmp_path / "train.jsonl").write_text("\n".join(rows))
     column = Column("text", copies={"size": {1: 1, 2: 2, 3: 3}})
-    source = CorpusSource(files={"train": str(tmp_path / "train.jsonl")}, column=column)
+    source = CorpusSource(
+        files={"train": str(tmp_path / "train.jsonl")}, column=column, held_out={}
+    )
     dataset = source.get_dataset(seed=1, order=order)
     texts = [x["text"].decode() for x in dataset.as_numpy_iterator()]
     expected = {f"text {i}": 1 + i % 3 for i in range(300)}
@@ -154,7 +156,7 @@ def test_the_name_of_a_file_decides_how_often_an_epoch_has_its_records(tmp_path,
         rows = [json.dumps({"text": f"{quality} {i}"}) for i in range(100)]
         (tmp_path / f"{quality}_1.jsonl").write_text("\n".join(rows))
     column = Column("text", file_copies={"10_*": 3, "9_*": 2})
-    source = CorpusSource(files={"train": str(tmp_path / "*.jsonl")}, column=column)
+    source = CorpusSource(files={"train": str(tmp_path / "*.jsonl")}, column=column, held_out={})
     dataset = source.get_dataset(seed=1, order=order)
     texts = [x["text"].decode().split()[0] for x in dataset.as_numpy_iterator()]
     assert {text: texts.count(text) for text in texts} == {"5": 100, "9": 200, "10": 300}
@@ -168,7 +170,7 @@ def _read(tmp_path, column, **records):
     """Return the texts of files of JSON lines, by name, and the counts of what was skipped."""
     for name, rows in records.items():
         (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    source = CorpusSource(files={"train": f"{tmp_path}/*.jsonl"}, column=column)
+    source = CorpusSource(files={"train": f"{tmp_path}/*.jsonl"}, column=column, held_out={})
     dataset = source.get_dataset("train", shuffle=False)
     found = [x["text"].decode() for x in dataset.as_numpy_iterator()]
     counts = source.record_counts("train")
@@ -182,7 +184,7 @@ def test_a_record_may_lack_a_column_wherever_it_is(tmp_path, monkeypatch, shuffl
     for at, n in ((0, 99), (150, 999), (300, 999)):  # 999 are several parts
         rows = [*lines[:at], *[json.dumps({"id": 5})] * n, *lines[at:]]
         (tmp_path / "train.jsonl").write_text("\n".join(rows))
-        source = CorpusSource(str(tmp_path))
+        source = CorpusSource(str(tmp_path), held_out={})
         order = {"shuffle": True, "seed": 0, "order": shuffle} if shuffle else {"shuffle": False}
         assert sum(1 for _ in source.get_dataset("train", **order).as_numpy_iterator()) == 300
         assert source.record_counts("train")["skipped_null"] == n

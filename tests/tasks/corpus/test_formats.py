@@ -50,12 +50,12 @@ def test_byte_ranges_neither_lose_nor_double_a_line(tmp_path, monkeypatch, part_
     lines = ["", "a", "bb" * 40, "ș" * 9, "", "c", "d" * 300, "e"]
     (tmp_path / "train.txt").write_text("\n".join(lines) + end)
     monkeypatch.setattr(formats, "LOCAL_PART_BYTES", part_bytes)
-    assert _read(CorpusSource(str(tmp_path))) == [x for x in lines if x]
+    assert _read(CorpusSource(str(tmp_path), held_out={})) == [x for x in lines if x]
 
 
 def test_a_paragraph_can_be_a_document(tmp_path):
     (tmp_path / "train.txt").write_text("Una.\nDouă.\n\n\nTrei.\n \nPatru.\nCinci.")
-    source = CorpusSource(str(tmp_path), documents="paragraphs")
+    source = CorpusSource(str(tmp_path), documents="paragraphs", held_out={})
     assert _read(source) == ["Una. Două.", "Trei.", "Patru. Cinci."]
 
 

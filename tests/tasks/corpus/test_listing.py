@@ -106,9 +106,10 @@ def test_what_is_secret_in_an_address_is_in_no_message_and_no_position(tmp_path)
     with FileServer(tmp_path) as server:
         host = server.url.removeprefix("http://")
         url = SIGNED.format(host)
-        source = CorpusSource(files={"train": url})
+        source = CorpusSource(files={"train": url}, held_out={})
         shown = [source.name, *source.list_shards("train")]
-        source.use_listing("train", Listing((CorpusFile(url, "jsonl", length=14),)).as_json())
+        listed = Listing((CorpusFile(url, "jsonl", length=14),))
+        source.use_listing("train", [listed.as_json(), None])
         again = Listing((CorpusFile(url.replace("5f2e", "77"), "jsonl", length=14),))
         assert source.identity("train") == {**again.identity(), "copies": {}}
         for ask in (lambda: source.peek("test"), lambda: match_files([url.replace("jsonl", "x")])):

@@ -42,7 +42,7 @@ def test_shards_share_files_or_else_parts_each_once(tmp_path):
 
 def test_each_epoch_has_its_own_order_and_every_document_once(tmp_path, monkeypatch):
     monkeypatch.setattr(formats, "LOCAL_PART_BYTES", 4096)
-    source = CorpusSource(str(write(tmp_path, "jsonl", LINES)))
+    source = CorpusSource(str(write(tmp_path, "jsonl", LINES)), held_out={})
 
     def three_epochs(seed):
         dataset = source.get_dataset("train", seed=seed, order=PARTS).repeat(3)
@@ -88,11 +88,11 @@ def test_a_run_killed_twice_reads_what_an_undisturbed_one_reads(tmp_path, monkey
 def test_a_restore_reads_no_file_that_was_finished(tmp_path, monkeypatch):
     for i in range(4):
         write(tmp_path, "jsonl", LINES[i * 100 : (i + 1) * 100], f"train-{i}")
-    iterator = iter(CorpusSource(str(tmp_path)).get_dataset("train", shuffle=False))
+    iterator = iter(CorpusSource(str(tmp_path), held_out={}).get_dataset("train", shuffle=False))
     for _ in range(350):
         next(iterator)
     saved = tf.train.Checkpoint(it=iterator).write(str(tmp_path / "ckpt"))
-    source = CorpusSource(str(tmp_path))
+    source = CorpusSource(str(tmp_path), held_out={})
     iterator = iter(source.get_dataset("train", shuffle=False))
     tf.train.Checkpoint(it=iterator).read(saved)
     assert next(iterator)["text"].numpy().decode() == LINES[350]

@@ -24,7 +24,7 @@ def corpus(tmp_path):
     for name, texts in (("0", TEXTS[:15]), ("1", TEXTS[15:])):
         lines = "".join(json.dumps({"text": t}) + "\n" + '{"text": ""}\n' for t in texts)
         (tmp_path / f"train-{name}.jsonl").write_text(lines)
-    return CorpusSource(files={"train": f"{tmp_path}/train-*.jsonl"})
+    return CorpusSource(files={"train": f"{tmp_path}/train-*.jsonl"}, held_out={})
 
 
 def texts(source, split, **settings):

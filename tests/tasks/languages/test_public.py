@@ -12,11 +12,11 @@ from tasks.languages import public
 def test_fineweb2_is_read_by_language_with_its_test_split_for_validation():
     source = public.fineweb2("czech")
     assert (source.name, source.config) == ("HuggingFaceFW/fineweb-2", "ces_Latn")
-    assert source._split_names == {"train": "train", "validation": "test"}
+    assert source.catalog.names == {"train": "train", "validation": "test"}
     assert source.column.fields == ("text",)
     source = public.fineweb2("abi_Latn")  # which has no test split
-    assert source._split_names == {"train": "train", "validation": "train"}
-    assert source._held_out == {"validation": 0.001}
+    assert source.catalog.names == {"train": "train", "validation": "train"}
+    assert source.shares("train") == {"validation": 0.001}
 
 
 @pytest.mark.parametrize(
@@ -62,8 +62,8 @@ def test_documents_of_hplt3_are_repeated_by_the_quality_of_their_file():
     column = public.hplt3("ces_Latn", copies={6: 1, 8: 2, 10: 3}).column
     found = {q: column.of_file(f"https://x/ces_Latn/{q}_1.jsonl.zst") for q in range(6, 11)}
     assert {q: one.count_copies({}) for q, one in found.items()} == {6: 1, 7: 1, 8: 2, 9: 2, 10: 3}
-    patterns = public.hplt3("ces_Latn", copies={10: 3, 8: 2})._patterns_of("train")
-    assert patterns[0].endswith("ces_Latn.map#8_*|9_*|10_*")
+    pattern = public.hplt3("ces_Latn", copies={10: 3, 8: 2}).name
+    assert pattern.endswith("ces_Latn.map#8_*|9_*|10_*")
     assert public.hplt3("ces_Latn").column.file_copies == {}
     for quality in (4, 11):
         for settings in ({"copies": {quality: 1}}, {"least_quality": quality}):

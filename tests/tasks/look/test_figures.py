@@ -75,6 +75,7 @@ def test_labels_of_classes_need_no_pieces_of_their_own(tmp_path):
         files={"train": str(tmp_path / "train.jsonl")},
         columns={"inputs": "a", "targets": "b"},
         labels={"targets": {"0": "遅い  ☃", "1": "☃"}},
+        held_out={},
     )
     task = classification.add("look_test_classes", source, vocabularies.ro_mini_model)
     try:

@@ -13,6 +13,7 @@ FOUND = Look(
     task="my_task",
     split="train",
     corpus="my <corpus>",
+    overview=None,
     files={"jsonl": 3},
     file_bytes=72_000,
     passed_over=[("/data/train_log.txt", "its name says that it is no data")],

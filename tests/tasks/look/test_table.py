@@ -137,6 +137,14 @@ def test_formats_are_counted_and_mixed_ones_named(rows, tmp_path):
         assert kind in row.figure
 
 
+def test_lines_that_may_be_no_documents_are_asked_about(rows, tmp_path):
+    (tmp_path / "a.txt").write_text("\n".join(f"{line}\nși alta\n" for line in GOOD[:20]))
+    row = rows(CorpusSource(str(tmp_path)))["files"]
+    assert row.verdict == WARNING
+    assert "40 documents, a document a line; " in row.figure
+    assert "'paragraphs'" in row.to_set
+
+
 def test_empty_lines_of_plain_text_are_no_fault(rows, tmp_path):
     (tmp_path / "train.txt.gz").write_bytes(gzip.compress("\n\n".join(GOOD).encode()))
     row = rows(CorpusSource(str(tmp_path), splits=("train",)))["records"]
@@ -149,7 +157,7 @@ def pairs_of(folder, unknown):
     lines[:unknown] = [{**line, "b": "Da ☃"} for line in lines[:unknown]]
     (folder / "pairs.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     files = {"train": str(folder / "pairs.jsonl")}
-    return Rows(files=files, columns={"inputs": "a", "targets": "b"})
+    return Rows(files=files, columns={"inputs": "a", "targets": "b"}, held_out={})
 
 
 @pytest.mark.parametrize(("unknown", "verdict"), [(0, OK), (2, OK), (3, FAILS)])

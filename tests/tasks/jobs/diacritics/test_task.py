@@ -28,7 +28,7 @@ def task(request, tmp_path):
     name = f"diacritics_test_{request.param}"
     for each in (name, f"{name}_lines"):
         seqio.TaskRegistry.remove(each)
-    return diacritics.add(name, Rows(files={"train": str(path)}), vocabulary)
+    return diacritics.add(name, Rows(files={"train": str(path)}, held_out={}), vocabulary)
 
 
 @pytest.mark.parametrize("lengths", [LENGTHS, None])
@@ -87,7 +87,9 @@ def rows_of(tmp_path, monkeypatch):
     """Function from lines to what a `_lines` task makes of them."""
 
     def of(task, *lines):
-        monkeypatch.setattr(diacritics.LINES, "_listings", {})  # one process reads one file else
+        monkeypatch.setattr(
+            diacritics.LINES.catalog, "_listings", {}
+        )  # one process reads one file else
         (tmp_path / "lines.txt").write_text("".join(f"{line}\n" for line in lines), newline="\n")
         with gin.unlock_config():
             gin.bind_parameter("tasks.jobs.diacritics.lines.path", str(tmp_path / "lines.txt"))

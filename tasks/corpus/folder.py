@@ -1,0 +1,223 @@
+"""A folder or bucket as a corpus: which of its files are data, and of which split.
+
+    match_folder("/data/ro", "train", splits)          # a Listing
+    match_folder("/data/ro", "validation", splits)     # None: no file says so
+    match(["/data/ro", "/more/*.txt"], "train", splits)
+
+A split has the files named <split>*, a file the longest name of a split that it begins with. Where
+no file is named train*, all files below the folder are data of 'train', by whatever names, but for
+those whose names, or whose folders' names, begin or end with the word of another split. Everything
+that is left out is said in the listing; hidden files and folders are not.
+"""
+
+import collections
+import dataclasses
+import glob
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from common.errors import UserError
+from common.secrets import public
+from tasks.corpus import files, names
+from tasks.corpus.files import CorpusFile
+from tasks.corpus.listing import (
+    Listing,
+    Parallel,
+    bucket_facts,
+    expand,
+    match_files,
+    match_parallel,
+    no_folder,
+)
+from tasks.corpus.names import SPLITS
+
+_FEW_BYTES = 0.01  # of a folder: files of other formats that are passed over
+
+
+def is_folder(address: str) -> bool:
+    """Return whether an address is of a folder on this disk, or of one in a bucket."""
+    if "://" not in address:
+        return os.path.isdir(os.path.expanduser(address))
+    if address.startswith("http") or names.recognize(address) or glob.has_magic(address):
+        return False
+    fs, path = files.filesystem(address)
+    return fs.isdir(path)
+
+
+def match(
+    patterns: Sequence[str | Parallel], split: str, splits: Iterable[str], is_own: bool = True
+) -> Listing | None:
+    """Return the files that match patterns, sorted by address; a folder among them is a split's.
+
+    Without `is_own` the patterns are another split's: the files of `split` in their folders, None
+    if there are none.
+
+    Raises:
+      UserError: see `match_files`, `match_parallel` and `match_folder`.
+    """
+    found: list[Listing | None] = []
+    for each in patterns:
+        if isinstance(each, Parallel):
+            found += [match_parallel(each)] if is_own else []
+        elif is_folder(each):
+            found.append(match_folder(each, split, splits, is_own))
+        elif is_own:
+            found.append(Listing(match_files([each])))
+    listings = [each for each in found if each]
+    files = {file.url: file for listing in listings for file in listing.files}
+    passed = {each for listing in listings for each in listing.passed_over}
+    listing = Listing(tuple(files[url] for url in sorted(files)), tuple(sorted(passed)))
+    return listing if files else None
+
+
+def match_folder(
+    folder: str, name: str, others: Iterable[str], is_its_own: bool = False
+) -> Listing | None:
+    """Return the files of a split of a folder, None if it has none.
+
+    `others` are the names of the corpus's splits. `is_its_own`: the folder is of this split alone,
+    so that files whose names say no split are the split's, as they are those of 'train'.
+
+    Raises:
+      UserError: a file may be data and cannot be read; 'train', or a split of its own folder, has
+        no file.
+    """
+    folder, others = folder.rstrip("/"), tuple(others)
+    for word in SPLITS.get(name, (name,)):
+        if (found := _named(folder, word, others)).files:
+            return found
+    is_wanted = is_its_own or name == "train"
+    if not is_wanted and _named(folder, "train", others).files:
+        return None  # all splits of the folder are the names of its files
+    below = _below(folder, name, others, is_wanted)
+    if below.files or not is_wanted:
+        return below if below.files else None
+    listed = "; ".join(f"{public(url)}: {why}" for url, why in below.passed_over[:9])
+    beside = (
+        f", of which none is data ({listed})" if listed else no_folder(f"{glob.escape(folder)}/*")
+    )
+    raise UserError(f"no file matches {public(folder) + '/*'!r}{beside}")
+
+
+def _named(folder: str, name: str, others: Iterable[str]) -> Listing:
+    """Return the files whose names begin with `name`, and not with a longer one of `others`.
+
+    Those that lie beside the data are passed over: logs, checksums, notes, what the name goes on to
+    with a letter, and few bytes of other formats.
+    """
+    base = name.rpartition("/")[2]
+    longer = [other.removeprefix(name[: len(name) - len(base)]) for other in others]
+    longer = [other for other in longer if other != base and other.startswith(base)]
+    passed, kept = dict[str, str](), dict[str, CorpusFile]()
+    for url, facts in expand(f"{glob.escape(folder)}/{name}*").items():
+        short = names.name_of(url)
+        rest = short.removeprefix(base)
+        if any(short.startswith(other) for other in longer):
+            continue
+        if base[-1:].isalpha() and rest[:1].isalpha():
+            passed[url] = f"its name goes on behind {base!r}"
+        elif names.is_beside(rest):
+            passed[url] = "its name says that it is no data"
+        elif (file := names.recognize(url)) is not None:
+            kept[url] = dataclasses.replace(file, **facts)
+        elif names.is_other(short):
+            raise names.not_read(url)
+        else:
+            passed[url] = "it is of no known format"
+    if kept and name == "train":
+        for url in expand(f"{glob.escape(folder)}/*").keys() - kept.keys() - passed.keys():
+            if names.data_in(url) and _split_of(names.name_of(url), _words(others)) is None:
+                passed[url] = "its name does not begin with 'train', as others do"
+    return _listed(folder, kept, passed)
+
+
+def _below(folder: str, name: str, others: Sequence[str], with_rest: bool) -> Listing:
+    """Return the files below a folder that are of a split, by the words of their names.
+
+    `with_rest`: files that say no split are of 'train', and of another split if none says that.
+    """
+    found = _everything(folder)
+    said = {url: _split_of(path, _words(others)) for url, (path, _) in found.items()}
+    with_rest = with_rest and (name == "train" or name not in said.values())
+    passed, kept = dict[str, str](), dict[str, CorpusFile]()
+    for url, (_, facts) in found.items():
+        if said[url] != name and not (with_rest and said[url] is None):
+            if with_rest and (split := said[url]) and split not in others:
+                passed[url] = f"its name says that it is of split {split!r}"
+        elif names.is_beside(names.name_of(url), entirely=True):
+            passed[url] = "its name says that it is no data"
+        elif (file := names.recognize(url)) is not None:
+            kept[url] = dataclasses.replace(file, **facts)
+        elif names.is_other(url):
+            kept[url] = CorpusFile(url, "", **facts)
+        elif with_rest:
+            passed[url] = "it is of no known format"
+    return _listed(folder, kept, passed)
+
+
+def _words(others: Iterable[str]) -> dict[str, str]:
+    """Return the splits by the words that mean them."""
+    words = {word: split for split, more in SPLITS.items() for word in more}
+    return words | {other.lower(): other for other in others}
+
+
+def _everything(folder: str) -> dict[str, tuple[str, dict[str, Any]]]:
+    """Return all files below a folder that are not hidden, (path in it, what is known) of each."""
+    if "://" not in folder:
+        root = os.path.abspath(os.path.expanduser(folder))
+        known = expand(f"{glob.escape(root)}/**/*")
+        found = {url: (os.path.relpath(url, root), facts) for url, facts in known.items()}
+    else:
+        fs, root = files.filesystem(folder)
+        listed = fs.find(root, detail=True)
+        shown = {p: p.lstrip("/").removeprefix(root.strip("/")).lstrip("/") for p in listed}
+        found = {fs.unstrip_protocol(p): (shown[p], bucket_facts(listed[p])) for p in listed}
+    hidden = lambda path: any(part.startswith((".", "_")) for part in path.split("/"))
+    return {url: each for url, each in found.items() if not hidden(each[0])}
+
+
+def _split_of(path: str, words: Mapping[str, str]) -> str | None:
+    """Return the split that the name of a file says, or of the nearest of its folders."""
+    for part in reversed(path.lower().split("/")):
+        stem = part if (file := names.recognize(part)) is None else _stem(part, file)
+        found = re.findall(r"[^\W\d_]+", stem)
+        for word in (found[0], found[-1]) if found else ():
+            if word in words:
+                return words[word]
+    return None
+
+
+def _stem(name: str, file: CorpusFile) -> str:
+    return name.removesuffix(f".{file.compression}").rpartition(".")[0]
+
+
+def _listed(folder: str, kept: dict[str, CorpusFile], passed: dict[str, str]) -> Listing:
+    """Return the files of the format that has most bytes; pass few bytes of others over."""
+    stems = collections.Counter(url.removesuffix(f".{kept[url].compression}") for url in kept)
+    for url, n in stems.items():
+        if n > 1:
+            raise UserError(
+                f"{public(url)} is there compressed too, with the same text: delete one"
+            )
+    sizes = collections.Counter[str]()
+    for file in kept.values():
+        sizes[file.kind] += file.length or 0
+    readable = [kind for kind in sizes if kind]
+    most = max(readable, key=lambda kind: sizes[kind], default="")
+    others = {url: file for url, file in kept.items() if file.kind != most or not most}
+    if sum(file.length or 0 for file in others.values()) > _FEW_BYTES * sizes.total():
+        first = next(iter(others.values()))
+        if not first.kind:
+            raise names.not_read(first.url)
+        suffix = next(u for u in kept if u not in others).rpartition(".")[2]
+        raise UserError(
+            f"{first} is of another format than most of the files beside it ({most}): name the "
+            f"files that are data by a pattern, such as {public(folder)}/*.{suffix}, several by "
+            "files={…}, or move it away"
+        )
+    passed |= dict.fromkeys(others, f"it is of another format than the data, {most}")
+    return Listing(
+        tuple(kept[url] for url in sorted(kept) if url not in others), tuple(sorted(passed.items()))
+    )

@@ -1,0 +1,84 @@
+"""Splits that are held out of a corpus's split 'train', by the hashes of its documents.
+
+    shares = {"validation": 0.05, "test": 0.01}
+    of_split(shares, "test")                 # (500, 600): which of the BUCKETS of hashes
+    dataset = keep(dataset, (500, 600))      # the documents that fall into them
+    find_share([b"one", b"two"])             # where nothing is named: 1 %, at least a document
+
+A document's text alone decides its split, so the same documents are held out of the corpus in
+another order, in other files, or with others added.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from common.errors import UserError
+
+BUCKETS = 10_000
+USUAL = "validation"  # the split that is held out where a corpus has none
+USUAL_SHARE = 0.01
+Range = tuple[int, int]  # of buckets: the first, and the one after the last
+
+
+def check(shares: Mapping[str, float], splits: Iterable[str]) -> None:
+    """Raise UserError unless the shares leave some of a split 'train'."""
+    found = shares.values()
+    if shares and not (min(found) > 0 and sum(found) < 1 and "train" in splits):
+        raise UserError(
+            f"held_out is {dict(shares)}, but must be shares above 0 that leave some of a split "
+            "'train'"
+        )
+
+
+def of_split(shares: Mapping[str, float], split: str) -> Range | None:
+    """Return the buckets of a split, of 'train' those that are left; None: it has all documents."""
+    end = 0
+    for name, share in shares.items():
+        first, end = end, end + max(round(share * BUCKETS), 1)
+        if name == split:
+            return first, end
+    return (end, BUCKETS) if shares and split == "train" else None
+
+
+def find_share(texts: Iterable[Sequence[bytes]]) -> float:
+    """Return USUAL_SHARE, or what holds a document out, and not all, of few; 0 if none can be.
+
+    `texts` are batches of documents, of which no more are read than that takes.
+    """
+    usual, found = round(USUAL_SHARE * BUCKETS), set[int]()
+    for batch in texts:
+        found |= set(hashes(batch).tolist())
+        if found and min(found) < usual <= max(found):
+            return USUAL_SHARE
+    if len(found) < 2:
+        return 0.0
+    return (max(found) if max(found) < usual else min(found) + 1) / BUCKETS
+
+
+def hashes(texts: Sequence[bytes]) -> np.ndarray:
+    """Return the bucket of each document, int64 [k]."""
+    return tf.strings.to_hash_bucket_fast(np.array(texts, object), BUCKETS).numpy()
+
+
+def keep(dataset: tf.data.Dataset, buckets: Range | None) -> tf.data.Dataset:
+    """Return the documents {"text"} of these buckets, all of them for None."""
+    if buckets is None:
+        return dataset
+    first, end = buckets
+
+    def belongs(example):
+        bucket = tf.strings.to_hash_bucket_fast(example["text"], BUCKETS)
+        return (first <= bucket) & (bucket < end)
+
+    return dataset.filter(belongs)
+
+
+def among(texts: Sequence[bytes], buckets: Range | None) -> list[bytes]:
+    """Return the documents of these buckets, all of them for None."""
+    if buckets is None or not texts:
+        return list(texts)
+    first, end = buckets
+    fits = hashes(texts)
+    return [text for text, bucket in zip(texts, fits, strict=True) if first <= bucket < end]

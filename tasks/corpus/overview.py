@@ -1,0 +1,122 @@
+"""What was understood of a corpus, in a sentence, before anything is made of it.
+
+    found = overview(source, "train")
+    print(found)      # 200 files, 7,094 documents, a document a line; 71 held out as 'validation'
+    found.looks_like  # "" or why a line seems to be no document; DOCUMENTS is what to set
+
+Of a small corpus on this machine the documents are counted, which takes a second.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from common.tables import counted
+from tasks.corpus import contents, files, held_out, slices
+from tasks.corpus.files import CorpusFile
+from tasks.corpus.source import CorpusSource
+
+DOCUMENTS = "documents of the source to 'paragraphs' or 'files', or to 'lines' if that is right"
+COUNTED_BYTES = 16e6  # of text, up to which documents are counted
+_HEAD, _HEADS = 64 << 10, 16  # bytes of a file, and files, whose lines are looked at
+_LINES_OF_A_PARAGRAPH = (1.5, 40.0)  # on average
+# Files that seem to be a document each are many and small, and their lines are short.
+_MANY_FILES, _SMALL_BYTES, _SHORT_LINE = 20, 64 << 10, 120
+
+
+@dataclasses.dataclass(frozen=True)
+class Overview:
+    """The files of a split, and what its documents are.
+
+    `documents` in these files, None if they are not counted. `unit`: what holds a document, "line",
+    "paragraph", "file" or "record". `held_out`: by split, the documents, or their share where they
+    are not counted. `looks_like`: why lines seem to be no documents; "" if they do not.
+    """
+
+    split: str
+    files: int
+    unit: str
+    documents: int | None
+    held_out: dict[str, float]
+    looks_like: str
+
+    def __str__(self) -> str:
+        return f"{counted(self.files, 'file')}{self.of_documents()}"
+
+    @property
+    def asked(self) -> str:
+        """`looks_like` and what to set, as a sentence; "" if there is nothing to ask."""
+        return f"{self.looks_like}: set {DOCUMENTS}" if self.looks_like else ""
+
+    def of_documents(self, about: float | None = None) -> str:
+        """Return what follows the number of files; `about` is of documents that are not counted."""
+        said = "" if self.documents is None else f", {counted(self.documents, 'document')}"
+        if self.documents is None and about:
+            digits = max(len(str(int(about))) - 2, 0)
+            said = f", about {int(round(about, -digits)):,} documents"
+        said += f", a document a {self.unit}"
+        held = {name: self._amount(n) for name, n in self.held_out.items()}
+        if self.split in held:
+            return f"{said}; {held[self.split]} of them are split {self.split!r}"
+        return said + "".join(f"; {n} held out as {name!r}" for name, n in held.items())
+
+    def _amount(self, n: float) -> str:
+        return f"{n:.2g}%" if self.documents is None else f"{int(n):,}"
+
+
+def overview(source: CorpusSource, split: str) -> Overview:
+    """Return what is understood of a split.
+
+    Raises:
+      UserError: see `CorpusSource.peek`.
+    """
+    split = slices.full(split)
+    found, shares = source.list_files(split), source.shares(split)
+    size = source.text_bytes(split) if source.is_local else None
+    documents, held = None, {name: 100 * share for name, share in shares.items()}
+    if size is not None and size <= COUNTED_BYTES:
+        texts = [text for batch in source.texts(split) for text in batch]
+        documents = len(texts)
+        held = {
+            name: len(held_out.among(texts, held_out.of_split(shares, name))) for name in shares
+        }
+    unit = "record"
+    if found[0].kind in ("text", "tar"):
+        unit = source.documents.removesuffix("s")
+    return Overview(split, len(found), unit, documents, held, _looks_like(source, found))
+
+
+def _looks_like(source: CorpusSource, found: Sequence[CorpusFile]) -> str:
+    if not (source.is_local and source.asks_for_documents and found[0].kind == "text"):
+        return ""
+    some = found[:: -(-len(found) // _HEADS)]
+    heads = [_lines(file) for file in some]
+    paragraphs = [group for lines in heads for group in _paragraphs(lines)]
+    if not paragraphs:
+        return ""
+    mean = sum(paragraphs) / len(paragraphs)
+    low, high = _LINES_OF_A_PARAGRAPH
+    short = np.median([len(line) for lines in heads for line in lines if line])
+    small = np.median([file.length or 0 for file in found]) <= _SMALL_BYTES
+    if len(paragraphs) > 2 * len(some) and low <= mean <= high:
+        return f"Empty lines stand between paragraphs of {mean:.0f} lines"
+    if len(found) >= _MANY_FILES and small and short < _SHORT_LINE and mean >= low:
+        return f"Each of the {len(found):,} files may be one document"
+    return ""
+
+
+def _lines(file: CorpusFile) -> list[str]:
+    """Return the first lines of a text file, stripped."""
+    with files.open_stream(file) as raw:
+        stream = contents.with_contents(raw, file)[1]
+        text = stream.read(_HEAD).decode("utf-8-sig", "replace")
+    return [line.strip() for line in text.splitlines()]
+
+
+def _paragraphs(lines: Sequence[str]) -> Iterator[int]:
+    """Yield the number of lines of each paragraph."""
+    for is_text, group in itertools.groupby(lines, bool):
+        if is_text:
+            yield sum(1 for _ in group)

@@ -1,0 +1,130 @@
+"""A folder of files is a corpus, by whatever names, and what is left out is said."""
+
+import fsspec
+import pytest
+
+from common.errors import UserError
+from tasks.corpus.catalog import Catalog
+from tasks.corpus.source import CorpusSource
+from tasks.rows import Rows
+
+
+def made(folder, names):
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"text of {name}\n")
+    return str(folder)
+
+
+def splits(source, folder):
+    """Return the files of each split, None of one that is held out, and what is passed over."""
+    found = {}
+    for split in source.splits:
+        if split == "train" or split not in source.shares(split):
+            found[split] = [file.url[len(folder) + 1 :] for file in source.list_files(split)]
+    return found, {url[len(folder) + 1 :] for url, _ in source.passed_over("train")}
+
+
+TWO = ["a.txt", "b.txt"]
+
+
+@pytest.mark.parametrize(
+    ("names", "train", "validation", "beside"),
+    [
+        (TWO, TWO, None, []),
+        (["b/c/a.txt", "b/b.txt"], ["b/b.txt", "b/c/a.txt"], None, []),
+        ([*TWO, "README.md", "LICENSE", "notice.txt", "a.sha256"], TWO, None, None),
+        ([*TWO, ".hidden.txt", ".git/a.txt", "_tmp/a.txt"], TWO, None, []),
+        (["tests.txt", "valid.txt"], ["tests.txt"], ["valid.txt"], []),
+        (["git-log.txt", "log.txt", "z.txt"], ["git-log.txt", "z.txt"], None, ["log.txt"]),
+        (["a.txt", "ro_dev.txt", "ro_test.txt"], ["a.txt"], ["ro_dev.txt"], ["ro_test.txt"]),
+        (["train/1.txt", "a/dev/1.txt", "0.txt"], ["0.txt", "train/1.txt"], ["a/dev/1.txt"], []),
+        (["train.txt", "dev.txt", "test.txt", "c.txt"], ["train.txt"], ["dev.txt"], ["c.txt"]),
+        (["train-0.txt", "valid-0.txt", "b/valid.txt"], ["train-0.txt"], ["valid-0.txt"], []),
+        (["train-0.txt", "train-1.txt", "b/dev.txt"], ["train-0.txt", "train-1.txt"], None, []),
+        (["Train.txt", "Valid.txt"], ["Train.txt"], ["Valid.txt"], []),
+        (["1.txt", "training.txt", "trainer_state.json"], ["1.txt", "training.txt"], None, None),
+    ],
+)  # fmt: skip
+def test_a_folder_says_its_splits_by_the_words_of_its_names(
+    tmp_path, names, train, validation, beside
+):
+    folder = made(tmp_path, names)
+    rest = set(names) - set(train) - set(validation or ()) if beside is None else set(beside)
+    wanted = {"train": train} | ({"validation": validation} if validation else {})
+    for source in (
+        CorpusSource(folder),
+        CorpusSource(files={"train": folder}),
+        CorpusSource(files={"train": [f"{folder}/"]}),
+        Rows(folder),
+    ):
+        assert splits(source, folder) == (wanted, rest)
+
+
+def test_a_bucket_is_read_like_a_folder():
+    store = fsspec.filesystem("memory")
+    for name in ("a.txt", "b/c.txt", ".x.txt", "dev/0.txt", "README.md"):
+        store.pipe(f"/uk/ours/{name}", b"text\n")
+    source = CorpusSource("memory://uk/ours")
+    names = lambda split: [f.url.rpartition("/ours/")[2] for f in source.list_files(split)]
+    assert (names("train"), names("validation")) == (["a.txt", "b/c.txt"], ["dev/0.txt"])
+    assert [url.rpartition("/")[2] for url, _ in source.passed_over("train")] == ["README.md"]
+
+
+def test_a_split_may_have_a_folder_of_its_own(tmp_path):
+    for name in ("one", "two"):
+        made(tmp_path / name, TWO)
+    source = CorpusSource(files={"train": f"{tmp_path}/one", "validation": f"{tmp_path}/two"})
+    assert [file.url for file in source.list_files("validation")] == [
+        f"{tmp_path}/two/{name}" for name in TWO
+    ]
+    made(tmp_path / "two", ["valid.txt"])
+    source = CorpusSource(files=dict.fromkeys(("train", "validation"), f"{tmp_path}/two"))
+    found = {s: {file.url for file in source.list_files(s)} for s in source.splits}
+    assert found["validation"] == {f"{tmp_path}/two/valid.txt"}
+    assert not found["train"] & found["validation"]
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (["a.txt", "b.csv"], r"is of another format .*files="),
+        (["a.txt", "b.zip"], "unzip"),
+        (["a.txt", "a.txt.gz"], "compressed too"),
+        (["README.md"], "of which none is data .*README.md"),
+        ([], "no file matches"),
+    ],
+)
+def test_what_may_be_data_and_is_not_read_is_refused_by_name(tmp_path, names, said):
+    with pytest.raises(UserError, match=said):
+        CorpusSource(made(tmp_path, names)).list_files("train")
+
+
+@pytest.mark.parametrize("what", ["*", "*.txt", "a.txt", "list"])
+def test_files_are_a_corpus_too(tmp_path, what):
+    made(tmp_path, ["a.txt"])
+    if what == "list":
+        (tmp_path / "all.map").write_text("a.txt\n")
+    corpus = f"@{tmp_path}/all.map" if what == "list" else f"{tmp_path}/{what}"
+    assert CorpusSource(corpus).peek("train") == ["text of a.txt"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "names"),
+    [
+        ({}, ["train", "validation"]),
+        ({"splits": ["train"]}, ["train"]),
+        ({"held_out": {"test": 0.1}}, ["train", "test"]),
+        ({"splits": {"train": "a", "dev": "b"}}, ["train", "dev"]),
+        ({"files": {"train": "a"}}, ["train", "validation"]),
+        ({"files": {"train": "a", "dev": "b"}}, ["train", "dev"]),
+        ({"files": {"train": "a"}, "held_out": {}}, ["train"]),
+        ({"files": {"test": "a"}}, ["test"]),
+        ({"files": dict, "splits": ["test"]}, ["test"]),
+    ],
+)
+def test_the_settings_say_which_splits_there_are(settings, names):
+    corpus = None if "files" in settings else "/data"
+    shares = settings.pop("held_out", None)
+    assert [*Catalog(corpus, shares=shares, **settings).names] == names
