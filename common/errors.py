@@ -62,6 +62,17 @@ def first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
+def without_hub(name: str, error: BaseException) -> str:
+    """Return what to do about a model of the hub, which has not answered, to end a sentence.
+
+    It is "" if the hub has answered, or the name is none.
+    """
+    if getattr(error, "response", None) is not None or not isinstance(error, OSError):
+        return ""
+    fetch = f"hf download {name} --local-dir FOLDER"
+    return f"; without network name a folder, made where there is one by {fetch}"
+
+
 def guarded(main: Callable[P, R], stopped: str = STOPPED) -> Callable[P, R]:
     """Return `main`, whose errors are reported and become a SystemExit.
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from common.arguments import check_hub_token
-from common.errors import Failure, UserError, first_line
+from common.errors import Failure, UserError, first_line, without_hub
 from convert import atomic_output
 
 # From https://huggingface.co/docs/hub/repositories-licenses and the hub's own API, 2026.
@@ -110,7 +110,7 @@ def download(name: str, patterns: list[str]) -> Path:
         token = "; is HF_TOKEN valid?" if "401" in str(error) else ""
         raise UserError(
             f"{name} is not a folder, and cannot be downloaded from the hub: {first_line(error)}"
-            f"{token}"
+            f"{token}{without_hub(name, error)}"
         ) from error
 
 

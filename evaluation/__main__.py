@@ -145,7 +145,10 @@ def _documents(path: str | None, language: table.Language) -> Iterable[str]:
         raise UserError(
             f"FineWeb-2 has no held-out documents of {language.name}: name yours with --text"
         )
-    return read_documents(table.FINEWEB2, config=language.code, split="test")
+    try:
+        return read_documents(table.FINEWEB2, config=language.code, split="test")
+    except UserError as error:  # in a class that says whether it may pass
+        raise type(error)(f"{error}: name held-out documents of yours with --text") from error
 
 
 def _measure(

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from common import small_files
-from common.errors import UserError
+from common.errors import UserError, first_line, without_hub
 from common.gin_reader import Bindings
 
 EPOCHS = 4  # of the new language's text
@@ -121,18 +121,18 @@ def _of_run(folder: Path) -> Family:
 def _config(name: str, file: str) -> dict[str, Any]:
     """Return a JSON file of a folder or a repository of the hub, empty if it has none."""
     from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HFValidationError
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RemoteEntryNotFoundError
 
     path = Path(name).expanduser() / file
     try:
         if not path.parent.is_dir():
             path = Path(hf_hub_download(name, file))
-    except EntryNotFoundError:
+    except RemoteEntryNotFoundError:
         return {}
     except (HfHubHTTPError, HFValidationError, OSError) as error:
         raise UserError(
             f"--from {name} is neither a folder nor a model of the hub that can be read: "
-            f"{str(error).strip().splitlines()[0]}"
+            f"{first_line(error)}{without_hub(name, error)}"
         ) from error
     if not path.is_file():
         return {}

@@ -25,7 +25,7 @@ from google.protobuf.message import DecodeError
 from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[attr-defined]  # no stub
 
 from common.atomic_file import replace_file
-from common.errors import UserError
+from common.errors import UserError, without_hub
 
 SentencePiece = ModelProto.SentencePiece
 # For each id of a new model the ids of the old one from whose mean its embedding starts.
@@ -80,6 +80,7 @@ def download(path: str) -> str:
         reason = str(error).strip().splitlines()[0]
         raise UserError(
             f"{path} is neither a file, nor a folder, nor a model of the hub: {reason}"
+            f"{without_hub(path, error)}"
         ) from error
 
 

@@ -178,6 +178,9 @@ def test_bad_folders_are_one_sentence(tmp_path, capsys):
         assert f"{name} is not a folder, nor user/name of the hub" in wrong(name)
     for name in ("a/b--c", "a/b.."):  # which only the hub's client refuses
         assert f"{name} is not a folder, and cannot be downloaded from the hub" in wrong(name)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+        assert "hf download a/b --local-dir" in wrong("a/b")
     folder = publish(tmp_path / "hf", FAMILIES["t5_1_1"])
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"model_type": "bart"}))

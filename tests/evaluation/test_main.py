@@ -11,6 +11,7 @@ from evaluation import __main__ as entry_point
 from fakes.convert_fakes import FAMILIES, arrays, write_encoder_folder, write_folder, write_run
 from fakes.paths import ROOT
 from fakes.refusals import refused
+from tasks.corpus.catalog import Unreachable
 
 DATA = ROOT / "data" / "ro_mini"
 TEXT = str(DATA / "validation.jsonl")
@@ -92,3 +93,14 @@ def test_english_needs_a_text_of_its_own(run, capsys):
     assert json.loads((run.parent / "out.json").read_text())["settings"]["language"] == "eng_Latn"
     with refused(capsys, "no held-out documents of English: name yours with --text"):
         entry_point.main([str(run), "--language", "English", "--out", str(run.parent / "a.json")])
+
+
+def test_without_network_the_flag_for_a_text_of_ones_own_is_named(run, capsys, monkeypatch):
+    def read(*args, **settings):
+        raise Unreachable("the corpus cannot be reached")
+
+    monkeypatch.setattr(entry_point, "read_documents", read)
+    with pytest.raises(SystemExit) as ended:
+        entry_point.main([str(run), "--language", "ro", "--out", str(run.parent / "a.json")])
+    assert ended.value.code == 1  # it may succeed later
+    assert "--text" in capsys.readouterr().err
