@@ -353,6 +353,7 @@ def test_a_classifiers_predictions_are_its_labels(folder, tmp_path):
         files={"train": str(tmp_path / "mails.csv")},
         columns={"inputs": "text", "targets": "label"},
         labels={"targets": names},
+        held_out={},
     )
     classification.add("toy_mails", source, toy.VOCABULARY)
     cfg = toy.data("train", batch_size=2)
