@@ -289,7 +289,8 @@ class Experiment:
             ("extend", trimmed, trimmed, (NEW,), ADDED, self.folder / "cut"),
         ):
             flags = ["--size", size, "--checkpoint", start, "--out", out]
-            self.call(f"vocabulary.{command}", model, *self.corpus(languages), *flags)
+            if not out.exists():
+                self.call(f"vocabulary.{command}", model, *self.corpus(languages), *flags)
 
     def corpus(self, languages: Sequence[str]) -> list[object]:
         """Return the flags that name a sample of the text of some languages."""
