@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import random
-import shutil
 import unicodedata
 
 import sentencepiece
@@ -186,8 +185,3 @@ def texts(seed: int, count: int = 40) -> list[str]:
     spelled = lambda: rng.choice(makers)() + rng.choice(blanks)
     found = ["".join(spelled() for _ in range(rng.randint(1, 15))) for _ in range(count)]
     return [text.replace("\ufdd0", "") for text in found]
-
-
-def remove(case: Case) -> None:
-    """Delete the folder of a case."""
-    shutil.rmtree(case.folder)
