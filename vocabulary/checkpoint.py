@@ -52,6 +52,13 @@ class VocabularyChange:
     sources: spm.Sources
 
     @property
+    def stays(self) -> list[bool]:
+        """Whether each new id is an old piece; a letter that was unknown has one source, too."""
+        old = [*self.old.names, *[""] * (self.old.size - len(self.old.names))]
+        pairs = zip(self.new.names, self.sources, strict=True)
+        return [len(ids) == 1 and name == old[ids[0]] for name, ids in pairs]
+
+    @property
     def rows(self) -> spm.Sources:
         """The sources of the embedding's rows: padded to a multiple of 128 with rows from unk."""
         unused = spm.round_up(len(self.sources)) - len(self.sources)
@@ -127,7 +134,7 @@ def finish(
 
 
 def _counts(change: VocabularyChange) -> CheckResult:
-    kept = sum(len(ids) == 1 for ids in change.sources)
+    kept = sum(change.stays)
     new = len(change.sources) - kept
     detail = f"{change.old.size - kept:,} go, {new:,} come, {kept:,} stay"
     return judged("pieces", True, f"{detail}: {change.old.size:,} before, {kept + new:,} after")
@@ -153,13 +160,14 @@ def check_same_pieces(change: VocabularyChange, texts: Iterable[str]) -> CheckRe
     Each word is checked once.
     """
     name, sources = "kept pieces tokenize words as before", change.sources
-    kept = {ids[0] for ids in sources if len(ids) == 1}
+    stays = change.stays
+    kept = {ids[0] for ids, same in zip(sources, stays, strict=True) if same}
     names_of = lambda ids: [change.old.names[i] for i in ids]
     words = {word for text in texts for word in text.split()}
     same = 0
     for word in sorted(words):
         wanted, new_ids = change.old.encode(word), change.new.encode(word)
-        if not kept.issuperset(wanted) or any(len(sources[i]) > 1 for i in new_ids):
+        if not kept.issuperset(wanted) or not all(stays[i] for i in new_ids):
             continue
         found = [sources[i][0] for i in new_ids]
         if found != wanted and not is_tie(wanted, found, names_of):
