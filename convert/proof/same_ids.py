@@ -103,12 +103,13 @@ def _of_encoder(own: Any, tokenizer: Any, texts: Sequence[str]) -> _Pairs:
     )
     # Some, as byte-level BPE, know a word by the blank before it, and so need it in lists of words.
     glue = "" if ask(["a", "a"], is_split_into_words=True) == encode("a a") else " "
+    normal = own.normalizer.normalize_str if own.normalizer else str
     for text in texts:
         ids = encode(text)
         yield text, [cls, *ids, sep], tokenizer(text, verbose=False).input_ids
         words = text.split()[:50]
-        if not words or BLANK in text:
-            continue
+        if not words or BLANK in text or any(normal(word)[:1] == " " for word in words):
+            continue  # NFKC writes U+1FFE with a blank before it, which a list of words loses
         whole = encode(" ".join(words))
         as_words = [word if i == 0 else glue + word for i, word in enumerate(words)]
         yield f"{text} (as words)", whole, ask(as_words, is_split_into_words=True)
