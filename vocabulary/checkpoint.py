@@ -11,6 +11,7 @@ first.
 """
 
 import argparse
+import collections
 import dataclasses
 import json
 import math
@@ -149,9 +150,15 @@ def _measured(
 
 
 def bytes_a_piece(pieces: Pieces, lines: Sequence[str]) -> float:
-    """Return the bytes of some of the lines by the pieces that they are cut into."""
+    """Return the bytes of some of the lines by the pieces that they are cut into.
+
+    Letters that are unknown have no bytes: one unknown piece may stand for a word of them.
+    """
     lines = lines[:_VERIFIED_LINES]
-    return sum(len(line.encode()) for line in lines) / sum(len(pieces.encode(x)) for x in lines)
+    letters = collections.Counter(letter for line in lines for letter in line)
+    known = (letter for letter in letters if pieces.unk_id not in pieces.encode(letter))
+    size = sum(len(letter.encode()) * letters[letter] for letter in known)
+    return size / sum(len(pieces.encode(line)) for line in lines)
 
 
 def check_same_pieces(change: VocabularyChange, texts: Iterable[str]) -> CheckResult:

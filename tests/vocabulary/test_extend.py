@@ -1,10 +1,12 @@
 """More pieces: they are used, they start from their old pieces, and nothing else moves."""
 
+import re
 import unicodedata
 
 import pytest
 
 from common import tables
+from fakes import tokenizer_files
 from fakes.paths import ROOT
 from fakes.refusals import refused
 from vocabulary import extend
@@ -70,6 +72,24 @@ def test_a_language_that_the_vocabulary_holds_well_gets_no_piece(tmp_path, capsy
     assert extend.main([MINI, *flags]) == 0
     assert capsys.readouterr().out.count("no piece is added") == 2
     assert path.read_bytes() == (DATA / "ro_mini.model").read_bytes()
+
+
+# Every word is one unknown piece to the first two, and more of them would hold no more bytes.
+@pytest.mark.parametrize("made", [None, tokenizer_files.unigram, tokenizer_files.byte_bpe])
+@pytest.mark.parametrize("size", [20, 200])
+def test_letters_that_the_vocabulary_lacks_are_added(tmp_path, capsys, made, size):
+    model = made(tmp_path / "made") if made else MINI
+    letters = "აბგდევზთიკლმნოპჟ"
+    words = [first + second + third for first in letters for second in letters for third in "აეი"]
+    (tmp_path / "text.txt").write_text("\n".join(words * 2))
+    out = str(tmp_path / "out") + (".model" if not made else "")
+    flags = ["--corpus", str(tmp_path / "text.txt"), "--size", str(size), "--out", out]
+    assert extend.main([model, *flags, "--dry_run"]) == 0
+    said = capsys.readouterr().out
+    assert " 0 go, " in said
+    assert "no piece is added" not in said
+    before, after = map(float, re.search(r"([\d.]+) before, ([\d.]+) after\n.*kept", said).groups())
+    assert after > 1.5 * before
 
 
 @pytest.mark.parametrize(
