@@ -11,6 +11,7 @@ new one, train on all of them, let the rate fall to zero, and publish the model 
 
 import itertools
 import re
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -80,7 +81,7 @@ class Model(NamedTuple):
     @property
     def short(self) -> str:
         """The name in the names of files."""
-        return re.sub(r"\W+", "_", self.name.rstrip("/").rpartition("/")[2].lower()).strip("_")
+        return re.sub(r"\W+", "_", self.name.rpartition("/")[2].lower()).strip("_")
 
 
 def open_model(name: str) -> Model:
@@ -90,11 +91,11 @@ def open_model(name: str) -> Model:
       UserError: it is none of them, or of a family that the road does not know.
     """
     folder = Path(name).expanduser()
-    steps = [path.name.rpartition("_")[2] for path in folder.glob("checkpoint_*")]
+    name = str(folder) if folder.is_dir() else name  # in the commands nothing expands ~
+    found = (re.fullmatch(r"checkpoint_(\d+)", path.name) for path in folder.glob("checkpoint_*"))
+    steps = [int(match[1]) for match in found if match]
     if (folder / "config.gin").is_file() and steps:
-        return Model(
-            name, _of_run(folder), None, max(int(step) for step in steps if step.isdigit())
-        )
+        return Model(name, _of_run(folder), None, max(steps))
     config = _config(name, "config.json")
     model_type = config.get("model_type")
     if model_type not in FAMILIES:
@@ -123,7 +124,7 @@ def _config(name: str, file: str) -> dict[str, Any]:
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RemoteEntryNotFoundError
 
-    path = Path(name).expanduser() / file
+    path = Path(name) / file
     try:
         if not path.parent.is_dir():
             path = Path(hf_hub_download(name, file))
@@ -177,7 +178,7 @@ utils.create_learning_rate_scheduler:
   base_learning_rate = {rate}
   warmup_steps = {warmup}
 utils.RestoreCheckpointConfig:
-  path = '{start}/checkpoint_{step}'
+  path = {checkpoint!r}
   mode = 'specific'
   dtype = 'float32'
 utils.SaveCheckpointConfig:
@@ -248,7 +249,7 @@ class Road(NamedTuple):
     @property
     def brought_in(self) -> str:
         """The run that the model is before its vocabulary changes."""
-        return self.folder("_published") if self.model.model_type else self.model.name.rstrip("/")
+        return self.folder("_published") if self.model.model_type else self.model.name
 
     @property
     def start(self) -> str:
@@ -273,6 +274,7 @@ class Road(NamedTuple):
             "about": f"{self.model.name}{also}, and {self.corpora[0].short} added.",
             "imports": "\n".join(imports),
             "start": self.start,
+            "checkpoint": f"{self.start}/checkpoint_{self.model.step}",
             "vocabulary": vocabulary,
             "objective": family.objective,
             "tasks": "".join(map(_task, self.tasks, self.corpora)),
@@ -284,7 +286,6 @@ class Road(NamedTuple):
             "configuration": family.configuration,
             "lengths": {"inputs": family.inputs, "targets": family.targets},
             "last": self.model.step + constant,
-            "step": self.model.step,
             "rate": family.rate,
             "warmup": min(1_000, constant // 10),
             "period": constant // 4,
@@ -300,8 +301,9 @@ class Road(NamedTuple):
         """Return the commands that follow, in their order."""
         found = []
         if self.model.model_type:
-            found.append(f"python -m convert from_hf {self.model.name} {self.brought_in}")
-        run = self.brought_in
+            name = shlex.quote(self.model.name)
+            found.append(f"python -m convert from_hf {name} {self.brought_in}")
+        run = shlex.quote(self.brought_in)
         texts = f"--task {' '.join(self.tasks)} --module tasks.{self.name}"
         texts += f" --max_documents {DOCUMENTS}"
         changes = [] if self.keeps_all else [("trim", self.folder("_cut"), "")]
@@ -319,7 +321,7 @@ class Road(NamedTuple):
         kind = self.model.model_type if self.model.family in (T5, BYT5) else None
         return [
             *found,
-            f"cp {self.start}/config.gin gin/{self.name}_network.gin",
+            f"cp {shlex.quote(self.start)}/config.gin gin/{self.name}_network.gin",
             f"bash launch/{self.name}.sh --dry_run",
             f"bash launch/{self.name}.sh",
             f"MODEL_DIR={self.folder('_decay')} bash launch/{self.name}.sh \\\n"
@@ -333,7 +335,7 @@ class Road(NamedTuple):
         """Return what was written, what the model loses or keeps, and the commands that follow."""
         kept = [corpus.short for corpus in self.corpora[1:]]
         if kept:
-            keeps = f"{', '.join(kept)} are half of what is read, so that the model keeps them"
+            keeps = f"{', '.join(kept)} are read too, so that the model keeps them"
         else:
             keeps = "no other language is read, so the model loses in them: name those to keep"
         constant, decay = self.steps

@@ -25,6 +25,7 @@ if __name__ == "__main__":  # before any library writes to stderr
 import argparse
 import dataclasses
 import json
+import keyword
 import pathlib
 import re
 import shlex
@@ -313,8 +314,11 @@ def report(text: Text, size: str, written: list[str]) -> str:
 
 def _check_name(name: str, flag: str = "--name") -> None:
     """Raise UserError unless `name` can be a module of tasks/."""
-    if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
-        raise UserError(f"{flag} is {name!r}, but must be of a to z, digits and _, such as uk")
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
+        raise UserError(
+            f"{flag} is {name!r}, but must be of a to z, digits and _, such as uk, and no word of "
+            "Python's own"
+        )
     if (ROOT / "tasks" / name).is_dir():
         raise UserError(f"{flag} is {name!r}, which is a folder of tasks/: give another name")
 
@@ -332,7 +336,14 @@ def _road(flags: argparse.Namespace, text: Text) -> added_language.Road:
     model = added_language.open_model(flags.start)
     keeps_all = flags.keep == "all"
     kept = [_kept(one) for one in flags.keep.split(",")] if not keeps_all else []
-    corpora = {each.short: each for each in (_corpus(text), *kept)}
+    corpora = {text.short: _corpus(text)}
+    for each in kept:
+        if each.short in (*corpora, "others"):
+            raise UserError(
+                f"--keep names {each.short!r}, a name that is taken: name each language once, and "
+                "not the new one, whose name --name sets"
+            )
+        corpora[each.short] = each
     name = flags.name or f"{text.short}_{model.short}"
     if flags.decay_only and len(corpora) < 2:
         raise UserError(

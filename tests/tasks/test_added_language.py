@@ -1,8 +1,10 @@
 """A language is added to a model that exists: the files and commands of the road."""
 
+import ast
 import importlib.util
 import json
 import re
+import shlex
 import subprocess
 import sys
 
@@ -126,7 +128,10 @@ def folders(tmp_path, monkeypatch):
     run = tmp_path / "own"
     (run / "checkpoint_300").mkdir(parents=True)
     (run / "config.gin").write_text(gin_of(FAMILIES["t5_1_1"]))
+    (tmp_path / "unfinished/checkpoint_300.tmp").mkdir(parents=True)
+    (tmp_path / "unfinished/config.gin").write_text(gin_of(FAMILIES["t5_1_1"]))
     (tmp_path / "empty.txt").write_text("")
+    (tmp_path / "text.txt").write_text("\n".join(f"ana are {n} mere" for n in range(300)))
     for name in ("tasks", "gin", "launch"):
         (tmp_path / name).mkdir()
     monkeypatch.setattr(new_language, "ROOT", tmp_path)
@@ -185,9 +190,35 @@ def test_with_all_nothing_is_cut_and_a_run_goes_on_from_its_last_step(folders, c
     assert steps > 300
 
 
+@pytest.mark.parametrize("folder", ["a model", "its $own", "model's", "a*b"])
+@pytest.mark.parametrize("is_run", [False, True])
+def test_a_path_is_one_word_of_the_commands_and_one_string_of_the_recipe(
+    folders, capsys, folder, is_run
+):
+    """A run of bytes is read from where it is, by the recipe too."""
+    (folders / "tiny_t5").rename(folders / folder)
+    if is_run:
+        (folders / folder / "checkpoint_300").mkdir()
+        bytes_of = gin_of(FAMILIES["t5_1_1"]) + "\nseqio.ByteVocabulary.extra_ids = 100\n"
+        (folders / folder / "config.gin").write_text(bytes_of)
+    said, _, recipe = made(folders, capsys, "georgian", "--from", folder, "--keep", "ron")
+    printed = said.partition("one after the other")[2].partition("\n")[2]
+    words = shlex.split(printed.replace("\\\n", " "))
+    assert (f"{folder}/config.gin" if is_run else folder) in words
+    start = f"{folder}/checkpoint_300" if is_run else "runs/"
+    restored = ast.literal_eval(re.search(r"\n  path = (.*)", recipe)[1])
+    assert restored.startswith(start)
+
+
 @pytest.mark.parametrize(
     ("words", "named"),
     [
+        ("georgian --from tiny_t5 --keep ron,kat", "'ka'"),
+        ("georgian --from tiny_t5 --keep ron,ro", "'ro'"),
+        ("--corpus text.txt --name ro --from tiny_t5 --keep ron", "'ro'"),
+        ("georgian --from tiny_t5 --keep others=text.txt,ron", "'others'"),
+        ("--corpus text.txt --name is --from tiny_t5 --keep ron", "'is'"),
+        ("georgian --from unfinished --keep ron", "unfinished"),
         ("georgian --from a_bert --keep ron", "bert"),
         ("georgian --from no_config --keep ron", "model_type"),
         ("georgian --from no/such_model --keep ron", "no/such_model"),
