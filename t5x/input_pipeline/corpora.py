@@ -63,6 +63,14 @@ class OrderedSource(Protocol):
 
 
 @runtime_checkable
+class DividedSource(Protocol):
+    """The method of a `ResumableSource` that may hold documents of a split out of it."""
+
+    def pin_identity(self, split: str, saved: Mapping[str, Any]) -> None:
+        """Read the documents of a split that the `identity` of a saved data position names."""
+
+
+@runtime_checkable
 class CountedSource(Protocol):
     """The methods of a `ResumableSource` that knows whether it has enough texts for a run."""
 
@@ -190,8 +198,11 @@ class Corpora:
         Must precede making the stream.
         """
         for name, source in self.sources.items():
-            if revision := saved["corpora"].get(name, {}).get("revision"):
+            identity = saved["corpora"].get(name, {})
+            if revision := identity.get("revision"):
                 source.pin_revision(revision)
+            if identity and isinstance(source, DividedSource):
+                source.pin_identity(self.split, identity)
         self._share_listings()
         self.pin_orders(saved["orders"])
 

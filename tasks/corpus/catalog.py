@@ -10,7 +10,7 @@ A split is a folder's or a hub data set's by its name, or has files of its own, 
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 from absl import logging
 
@@ -138,7 +138,7 @@ class Catalog:
         """
         split = slices.full(split)
         if split not in self._buckets:
-            shares = self.shares(split, policy)
+            shares = self._all_shares(split, policy)
             if split != "train" and not shares and self._split_read(split, policy) != split:
                 raise UserError(
                     f"corpus {self.name!r} has one document, or one many times, and none can be "
@@ -149,7 +149,11 @@ class Catalog:
 
     def shares(self, split: str, policy: RetryPolicy) -> Mapping[str, float]:
         """Return the shares of the documents in a split's files that are held out, by split."""
-        if self._split_read(slices.full(split), policy) != "train" or not self._lacks_usual(policy):
+        has_all = self.buckets(split, policy) is None
+        return {} if has_all else self._all_shares(slices.full(split), policy)
+
+    def _all_shares(self, split: str, policy: RetryPolicy) -> Mapping[str, float]:
+        if self._split_read(split, policy) != "train" or not self._lacks_usual(policy):
             return self._shares
         if self._usual is None:
             find = lambda: held_out.find_share(self._texts("train"))
@@ -178,8 +182,21 @@ class Catalog:
         if found.commit:
             self.pin_revision(found.commit)
         self._listings[split], self._buckets[split] = found, buckets and tuple(buckets)
-        if self._may_lack_usual and split in ("train", USUAL):
-            self._lacks = buckets is not None
+        # Of 'train' without buckets it is not known: its data position may be older than they are.
+        if self._may_lack_usual and (buckets or split == USUAL):
+            self._lacks = bool(buckets)
+
+    def pin_buckets(self, split: str, saved: Mapping[str, Any]) -> None:
+        """Read the documents of a split that its saved `identity` names."""
+        if self._may_lack_usual:
+            held = saved.get("held_out")
+            self._buckets[slices.full(split)] = (held[0], held[1]) if held else None
+            if self._lacks and split == "train" and not held:
+                logging.warning(
+                    "corpus %s: the run goes on with all documents, as it began, so that it trains "
+                    "on %r too: its loss is no measure",
+                    *(self.name, USUAL),
+                )
 
     def pin_revision(self, revision: str) -> None:
         """Read the hub's data set at a commit, unless a revision is already set."""

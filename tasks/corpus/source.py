@@ -244,6 +244,10 @@ class CorpusSource(seqio.DataSource):
         """Read the hub's data set at a commit, unless a revision is already set."""
         self.catalog.pin_revision(revision)
 
+    def pin_identity(self, split: str, saved: Mapping[str, Any]) -> None:
+        """Read the documents of a split that a saved position's `identity` names."""
+        self.catalog.pin_buckets(split, saved)
+
     def listing(self, split: str) -> list:
         """Return a split's files, and which of their documents are its, as JSON."""
         return self.catalog.as_json(split, self.retry_policy)

@@ -68,10 +68,16 @@ def test_a_corpus_that_counts_its_texts_is_asked_whether_they_suffice(monkeypatc
 
 
 def test_a_corpus_is_read_at_the_revision_of_its_saved_position(monkeypatch):
-    corpus = Corpus(identity={"files": 3})
+    class Divided(Corpus):
+        def pin_identity(self, split, saved):
+            self.read.append((split, saved))
+
+    corpus = Divided(identity={"files": 3})
+    corpus.read = []
     monkeypatch.setattr(seqio, "get_subtasks", lambda provider: [task(corpus)])
     for revision in ("a" * 40, None):
         saved = {"corpora": {"one": {"revision": revision}}, "orders": {}}
         Corpora(toy.data()).pin(saved)
     assert corpus.pinned == ["a" * 40]
+    assert corpus.read == [("train", {"revision": revision}) for revision in ("a" * 40, None)]
     assert Corpora(toy.data()).identities() == {"one": {"files": 3}}

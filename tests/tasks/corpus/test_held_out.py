@@ -72,6 +72,30 @@ def test_another_host_is_told_what_is_held_out(tmp_path):
     assert other.identity("train") != CorpusSource(str(tmp_path), held_out={}).identity("train")
 
 
+@pytest.mark.parametrize("has_held_out", [False, True])
+def test_a_position_goes_on_with_its_documents(tmp_path, has_held_out):
+    began = CorpusSource(
+        str(write(tmp_path, "jsonl", LINES)), held_out=None if has_held_out else {}
+    )
+    source, saved = CorpusSource(str(tmp_path)), json.loads(json.dumps(began.identity("train")))
+    source.peek("train")
+    source.pin_identity("train", saved)
+    other = CorpusSource("/nowhere")
+    other.use_listing("train", source.listing("train"))
+    for resumed in (source, other):
+        assert resumed.identity("train") == began.identity("train")
+        assert texts(resumed, "train") == texts(began, "train")
+        assert resumed.shares("train") == began.shares("train")
+    assert 0 < len(texts(source, "validation")) < 20  # another split of the run is read as ever
+
+
+def test_what_is_held_out_of_another_split_is_not_of_one_with_files(tmp_path):
+    for split in ("train", "validation"):
+        write(tmp_path, "txt", LINES[:20], split)
+    source = CorpusSource(str(tmp_path), splits=("train", "validation"), held_out={"test": 0.1})
+    assert (source.shares("train"), source.shares("validation")) == ({"test": 0.1}, {})
+
+
 def test_a_data_set_of_the_hub_has_a_part_held_out_too(tmp_path):
     with loopback_hub.connected({"user/open": {"train-0.jsonl": jsonl(LINES)}}, tmp_path):
         source = CorpusSource("user/open")
