@@ -4,7 +4,7 @@
     print(found)      # 200 files, 7,094 documents, a document a line; 71 held out as 'validation'
     found.looks_like  # "" or why a line seems to be no document; DOCUMENTS is what to set
 
-Of a small corpus on this machine the documents are counted, which takes a second.
+The documents of a small corpus on this machine are counted, which takes a few seconds at most.
 """
 
 import dataclasses
@@ -19,7 +19,8 @@ from tasks.corpus.files import CorpusFile
 from tasks.corpus.source import CorpusSource
 
 DOCUMENTS = "documents of the source to 'paragraphs' or 'files', or to 'lines' if that is right"
-COUNTED_BYTES = 16e6  # of text, up to which documents are counted
+# Up to so many bytes of text, in so many files, documents are counted.
+COUNTED_BYTES, COUNTED_FILES = 16e6, 2_000
 _HEAD, _HEADS = 64 << 10, 16  # bytes of a file, and files, whose lines are looked at
 _LINES_OF_A_PARAGRAPH = (1.5, 40.0)  # on average
 # Files that seem to be a document each are many and small, and their lines are short.
@@ -74,9 +75,9 @@ def overview(source: CorpusSource, split: str) -> Overview:
     """
     split = slices.full(split)
     found, shares = source.list_files(split), source.shares(split)
-    size = source.text_bytes(split) if source.is_local else None
     documents, held = None, {name: 100 * share for name, share in shares.items()}
-    if size is not None and size <= COUNTED_BYTES:
+    is_small = source.is_local and len(found) <= COUNTED_FILES
+    if is_small and (source.text_bytes(split) or 0) <= COUNTED_BYTES:
         texts = [text for batch in source.texts(split) for text in batch]
         documents = len(texts)
         held = {
