@@ -4,10 +4,11 @@
     match_folder("/data/ro", "validation", splits)     # None: no file says so
     match(["/data/ro", "/more/*.txt"], "train", splits)
 
-A split has the files named <split>*, a file the longest name of a split that it begins with. Where
-no file is named train*, all files below the folder are data of 'train', by whatever names, but for
-those whose names, or whose folders' names, begin or end with the word of another split. Everything
-that is left out is said in the listing; hidden files and folders are not.
+A split has the files named <split>*, a file the longest name of a split that it begins with; if
+there are none, those whose names begin or end with its word. Where no file is named train*, all
+files below the folder are data of 'train', by whatever names, but for those whose names, or whose
+folders' names, begin or end with the word of another split. The listing says what is left out, but
+for hidden files and folders, and for folders beside files named train*.
 """
 
 import collections
@@ -66,10 +67,10 @@ def match(
         elif is_own:
             found.append(Listing(match_files([each])))
     listings = [each for each in found if each]
-    files = {file.url: file for listing in listings for file in listing.files}
+    kept = {file.url: file for listing in listings for file in listing.files}
     passed = {each for listing in listings for each in listing.passed_over}
-    listing = Listing(tuple(files[url] for url in sorted(files)), tuple(sorted(passed)))
-    return listing if files else None
+    listing = Listing(tuple(kept[url] for url in sorted(kept)), tuple(sorted(passed)))
+    return listing if kept else None
 
 
 def match_folder(
@@ -85,24 +86,32 @@ def match_folder(
         no file.
     """
     folder, others = folder.rstrip("/"), tuple(others)
+    top = expand(f"{glob.escape(f'{folder}/{name}'.rpartition('/')[0])}/*")
     for word in SPLITS.get(name, (name,)):
-        if (found := _named(folder, word, others)).files:
+        if (found := _named(folder, top, word, others)).files:
             return found
     is_wanted = is_its_own or name == "train"
-    if not is_wanted and _named(folder, "train", others).files:
-        return None  # all splits of the folder are the names of its files
-    below = _below(folder, name, others, is_wanted)
-    if below.files or not is_wanted:
-        return below if below.files else None
-    listed = "; ".join(f"{public(url)}: {why}" for url, why in below.passed_over[:9])
-    beside = (
-        f", of which none is data ({listed})" if listed else no_folder(f"{glob.escape(folder)}/*")
-    )
+    if not is_wanted and _named(folder, top, "train", others).files:
+        below = {url: (names.name_of(url), facts) for url, facts in top.items()}
+    else:
+        below = _everything(folder)
+    listing = _by_words(folder, below, name, others, is_wanted)
+    if listing.files or not is_wanted:
+        return listing if listing.files else None
+    unknown = [url for url in below if not names.is_beside(names.name_of(url), entirely=True)]
+    if unknown and not any(names.is_file(url) for url in unknown):
+        raise names.not_read(unknown[0])
+    beside = no_folder(f"{glob.escape(folder)}/*")
+    if below:
+        few = ", ".join(sorted(public(path) for path, _ in below.values())[:9])
+        beside = f", of which none is data of split {name!r} ({few}): name its files by files={{…}}"
     raise UserError(f"no file matches {public(folder) + '/*'!r}{beside}")
 
 
-def _named(folder: str, name: str, others: Iterable[str]) -> Listing:
-    """Return the files whose names begin with `name`, and not with a longer one of `others`.
+def _named(
+    folder: str, top: Mapping[str, dict[str, Any]], name: str, others: Iterable[str]
+) -> Listing:
+    """Return the files of `top` whose names begin with `name`, and not with a longer of `others`.
 
     Those that lie beside the data are passed over: logs, checksums, notes, what the name goes on to
     with a letter, and few bytes of other formats.
@@ -111,10 +120,10 @@ def _named(folder: str, name: str, others: Iterable[str]) -> Listing:
     longer = [other.removeprefix(name[: len(name) - len(base)]) for other in others]
     longer = [other for other in longer if other != base and other.startswith(base)]
     passed, kept = dict[str, str](), dict[str, CorpusFile]()
-    for url, facts in expand(f"{glob.escape(folder)}/{name}*").items():
+    for url, facts in top.items():
         short = names.name_of(url)
         rest = short.removeprefix(base)
-        if any(short.startswith(other) for other in longer):
+        if not short.startswith(base) or any(short.startswith(other) for other in longer):
             continue
         if base[-1:].isalpha() and rest[:1].isalpha():
             passed[url] = f"its name goes on behind {base!r}"
@@ -127,18 +136,23 @@ def _named(folder: str, name: str, others: Iterable[str]) -> Listing:
         else:
             passed[url] = "it is of no known format"
     if kept and name == "train":
-        for url in expand(f"{glob.escape(folder)}/*").keys() - kept.keys() - passed.keys():
+        for url in top.keys() - kept.keys() - passed.keys():
             if names.data_in(url) and _split_of(names.name_of(url), _words(others)) is None:
                 passed[url] = "its name does not begin with 'train', as others do"
     return _listed(folder, kept, passed)
 
 
-def _below(folder: str, name: str, others: Sequence[str], with_rest: bool) -> Listing:
-    """Return the files below a folder that are of a split, by the words of their names.
+def _by_words(
+    folder: str,
+    found: Mapping[str, tuple[str, dict[str, Any]]],
+    name: str,
+    others: Sequence[str],
+    with_rest: bool,
+) -> Listing:
+    """Return the files that are of a split by the words of their names; `_everything` is `found`.
 
     `with_rest`: files that say no split are of 'train', and of another split if none says that.
     """
-    found = _everything(folder)
     said = {url: _split_of(path, _words(others)) for url, (path, _) in found.items()}
     with_rest = with_rest and (name == "train" or name not in said.values())
     passed, kept = dict[str, str](), dict[str, CorpusFile]()
