@@ -73,6 +73,15 @@ def test_a_bucket_is_read_like_a_folder():
     assert [url.rpartition("/")[2] for url, _ in source.passed_over("train")] == ["README.md"]
 
 
+def test_links_are_followed_once(tmp_path):
+    folder = made(tmp_path / "ours", TWO)
+    made(tmp_path / "theirs", ["c.txt"])
+    for name, to in (("back", folder), ("also", tmp_path), ("more", tmp_path / "theirs")):
+        (tmp_path / "ours" / name).symlink_to(to)
+    listed = [file.url for file in CorpusSource(folder).list_files("train")]
+    assert sorted(url.rpartition("/")[2] for url in listed) == [*TWO, "c.txt"]
+
+
 def test_a_split_may_have_a_folder_of_its_own(tmp_path):
     for name in ("one", "two"):
         made(tmp_path / name, TWO)
