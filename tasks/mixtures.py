@@ -118,7 +118,7 @@ def phases_of(
 def _schedule(name: str, size: Schedule) -> dict[int, float]:
     """Return the size from each step on of one task."""
     if not isinstance(size, Sequence):
-        if not 0 < size < math.inf:
+        if not (isinstance(size, numbers.Real) and 0 < size < math.inf):
             raise UserError(f"task {name!r} has rate {size}, but must have one above 0")
         return {0: float(size)}
     pairs = [tuple(pair) if isinstance(pair, list | tuple) else (pair,) for pair in size]
@@ -168,6 +168,13 @@ def add(
     for unknown in epochs.keys() - sizes.keys():
         raise UserError(f"mixture {name!r} bounds the epochs of {unknown!r}, which it lacks")
     phases = phases_of(sizes, temperature)
+    tasks, known = seqio.TaskRegistry.names(), seqio.MixtureRegistry.names()
+    for part in sizes:
+        if part not in tasks and (part in epochs or part not in known):
+            raise UserError(
+                f"mixture {name!r} has the part {part!r}, and no task has that name: import the "
+                "module that adds it first, and bound the epochs of tasks alone"
+            )
     names = {task: _bounded(task, epochs[task]) if task in epochs else task for task in sizes}
     phases = {step: {names[t]: rate for t, rate in rates.items()} for step, rates in phases.items()}
     _check_parts(name, list(names.values()), phased=len(phases) > 1)

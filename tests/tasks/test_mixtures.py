@@ -65,6 +65,8 @@ NO_RATES = {
     "0": {"a": 0},
     "below 0": {"a": -1},
     "no number": {"a": float("nan")},
+    "none": {"a": None},
+    "a table": {"a": {0: 1}},
     "infinite": {"a": float("inf")},
     "no pair": {"a": [0, 1]},
     "no step": {"a": [(0, 1), (1.5, 2)]},
@@ -84,6 +86,16 @@ def test_rates_that_are_none_are_refused_in_a_sentence(name):
         mixtures.add("mix_none", NO_RATES[name])
     assert "\n" not in str(caught.value)
     assert "mix_none" not in seqio.MixtureRegistry.names()
+
+
+@pytest.mark.parametrize("bounded", [False, True])
+def test_a_part_that_is_no_task_is_refused_in_a_sentence(tasks, bounded):
+    """A mixture can be a part, but has no epochs of its own."""
+    part = "mix_of_one" if bounded else "mix_of_nobody"
+    if bounded:
+        mixtures.add(part, {tasks["a"]: 1})
+    with pytest.raises(UserError, match=part):
+        mixtures.add("mix_none", {part: 1}, epochs={part: 2} if bounded else None)
 
 
 def test_phases_inside_phases_and_a_task_in_two_parts_are_refused(tasks):
