@@ -16,7 +16,7 @@ import dataclasses
 import glob
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from common.errors import UserError
@@ -27,6 +27,7 @@ from tasks.corpus.listing import (
     Listing,
     Parallel,
     bucket_facts,
+    disk_facts,
     expand,
     match_files,
     match_parallel,
@@ -181,15 +182,30 @@ def _everything(folder: str) -> dict[str, tuple[str, dict[str, Any]]]:
     """Return all files below a folder that are not hidden, (path in it, what is known) of each."""
     if "://" not in folder:
         root = os.path.abspath(os.path.expanduser(folder))
-        known = expand(f"{glob.escape(root)}/**/*")
-        found = {url: (os.path.relpath(url, root), facts) for url, facts in known.items()}
-    else:
-        fs, root = files.filesystem(folder)
-        listed = fs.find(root, detail=True)
-        shown = {p: p.lstrip("/").removeprefix(root.strip("/")).lstrip("/") for p in listed}
-        found = {fs.unstrip_protocol(p): (shown[p], bucket_facts(listed[p])) for p in listed}
-    hidden = lambda path: any(part.startswith((".", "_")) for part in path.split("/"))
-    return {url: each for url, each in found.items() if not hidden(each[0])}
+        paths = filter(os.path.isfile, _walk(root))
+        return {p: (os.path.relpath(p, root), disk_facts(p)) for p in paths}
+    fs, root = files.filesystem(folder)
+    listed = fs.find(root, detail=True)
+    shown = {p: p.lstrip("/").removeprefix(root.strip("/")).lstrip("/") for p in listed}
+    seen = [p for p in listed if not any(map(_is_hidden, shown[p].split("/")))]
+    return {fs.unstrip_protocol(p): (shown[p], bucket_facts(listed[p])) for p in seen}
+
+
+def _walk(root: str) -> Iterator[str]:
+    """Yield the paths below a folder of this disk; one that a link leads to again is left out."""
+    seen = {os.path.realpath(root)}
+    for above, folders, found in os.walk(root, followlinks=True):
+        shown = [name for name in sorted(folders) if not _is_hidden(name)]
+        folders.clear()
+        for name in shown:
+            if (real := os.path.realpath(os.path.join(above, name))) not in seen:
+                seen.add(real)
+                folders.append(name)
+        yield from (os.path.join(above, name) for name in found if not _is_hidden(name))
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith((".", "_"))
 
 
 def _split_of(path: str, words: Mapping[str, str]) -> str | None:

@@ -6,7 +6,8 @@
     find_share([b"one", b"two"])             # where nothing is named: 1 %, at least a document
 
 A document's text alone decides its split, so the same documents are held out of the corpus in
-another order, in other files, or with others added.
+another order, in other files, or with others added; but while a corpus is so small that none falls
+into the usual share, a document that is added may be held out instead of another.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

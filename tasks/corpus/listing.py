@@ -147,7 +147,7 @@ def _reported(file: CorpusFile) -> CorpusFile:
 def _on_this_disk(file: CorpusFile) -> CorpusFile:
     if file.remote or not os.path.exists(file.url):
         return file
-    return dataclasses.replace(file, **_fields(files.disk_facts(file.url)))
+    return dataclasses.replace(file, **disk_facts(file.url))
 
 
 def _fields(facts: Facts) -> dict[str, Any]:
@@ -259,7 +259,7 @@ def expand(pattern: str) -> dict[str, dict[str, Any]]:
     if "://" not in pattern:
         found = glob.glob(os.path.expanduser(pattern), recursive=True)
         paths = [os.path.abspath(path) for path in found]
-        return {p: _fields(files.disk_facts(p)) for p in paths if os.path.isfile(p)}
+        return {p: disk_facts(p) for p in paths if os.path.isfile(p)}
     if pattern.startswith("http"):
         if "*" in (path := urllib.parse.urlsplit(pattern).path) or "[" in path:
             raise UserError(
@@ -326,3 +326,8 @@ def bucket_facts(info: dict[str, Any]) -> dict[str, Any]:
     # S3 lists no generation, but an ETag; Google's changes with the metadata alone.
     version = info.get("generation") or info.get("ETag")
     return {"length": info.get("size"), "version": version and str(version), "digest": digest}
+
+
+def disk_facts(path: str) -> dict[str, Any]:
+    """Return what this disk says of a file, as fields of a CorpusFile."""
+    return _fields(files.disk_facts(path))

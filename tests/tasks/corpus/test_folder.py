@@ -74,9 +74,9 @@ def test_a_bucket_is_read_like_a_folder():
 
 
 def test_links_are_followed_once(tmp_path):
-    folder = made(tmp_path / "ours", TWO)
-    made(tmp_path / "theirs", ["c.txt"])
-    for name, to in (("back", folder), ("also", tmp_path), ("more", tmp_path / "theirs")):
+    folder, theirs = made(tmp_path / "ours", TWO), made(tmp_path / "theirs", ["c.txt"])
+    links = {"back": folder, "also": tmp_path, ".no": theirs, "more": theirs, "same": theirs}
+    for name, to in links.items():
         (tmp_path / "ours" / name).symlink_to(to)
     listed = [file.url for file in CorpusSource(folder).list_files("train")]
     assert sorted(url.rpartition("/")[2] for url in listed) == [*TWO, "c.txt"]
