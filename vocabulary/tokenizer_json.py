@@ -164,9 +164,13 @@ class TokenizerPieces(Pieces):
             model["vocab"] = [[name, scores[name]] for name in inside]
             model["unk_id"] = ids[self.names[self.unk_id]]
         tokens = [{**t, "id": ids[t["content"]]} for t in self.content["added_tokens"]]
+        padding = self.content.get("padding")
+        if padding:
+            padding = {**padding, "pad_id": ids.get(padding["pad_token"], padding["pad_id"])}
         content = {
             **self.content,
             "model": model,
+            "padding": padding,
             "added_tokens": sorted(tokens, key=lambda token: token["id"]),
             "post_processor": _renumbered(self.content["post_processor"], ids),
         }

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+import tokenizers
 import transformers
 
 from convert import from_hf
@@ -71,6 +72,21 @@ def test_pieces_of_a_new_language_are_learned_and_the_old_text_stays(pieces, tmp
         old = [i for new in large.encode(line) for i in sources[new]]
         assert {*old} == {*pieces.encode(line)}
     assert given_by(large, tmp_path / "out") == large.ids
+
+
+def test_a_tokenizer_that_pads_does_so_with_the_new_id(tmp_path):
+    """Special tokens may stand behind the pieces, as ModernBERT's padding does."""
+    last = {"pad_token": "<mask>", "pad_id": 300, "pad_type_id": 0, "pad_to_multiple_of": None}
+    last |= {"strategy": "BatchLongest", "direction": "Right"}
+    folder = tokenizer_files.unigram(tmp_path / "plain")
+    made = tokenizer_files.edit(folder, tmp_path / "pads", lambda c: c.update(padding=last))
+    pieces = TokenizerPieces(made)
+    assert pieces.ids["<mask>"] == 300
+    usage, _ = trim.count_and_sample(pieces, LINES[:2], 0)
+    small, _ = trim.trim(pieces, usage, 256)
+    small.write(str(tmp_path / "small"))
+    loaded = tokenizers.Tokenizer.from_file(str(tmp_path / "small/tokenizer.json"))
+    assert loaded.padding["pad_id"] == loaded.token_to_id("<mask>") == 255
 
 
 @pytest.mark.parametrize("family", ["xlm-roberta", "modernbert"])
