@@ -87,6 +87,8 @@ def match_folder(
         no file.
     """
     folder, others = folder.rstrip("/"), tuple(others)
+    if "://" not in folder and os.path.isfile(os.path.expanduser(folder)):
+        raise names.not_read(folder)
     top = expand(f"{glob.escape(f'{folder}/{name}'.rpartition('/')[0])}/*")
     for word in SPLITS.get(name, (name,)):
         if (found := _named(folder, top, word, others)).files:

@@ -93,7 +93,7 @@ def is_files(corpus: str) -> bool:
 def given(corpus: str) -> str:
     """Return a corpus that a command is given as a source takes it: a path from here on, if any."""
     path = os.path.expanduser(corpus)
-    is_here = "*" in corpus or is_file(corpus) or os.path.isdir(path)
+    is_here = "*" in corpus or is_file(corpus) or os.path.exists(path)
     is_path = is_here and "://" not in corpus and not corpus.startswith(LIST)
     return os.path.abspath(path) if is_path else corpus
 

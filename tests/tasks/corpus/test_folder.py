@@ -114,6 +114,12 @@ def test_what_may_be_data_and_is_not_read_is_refused_by_name(tmp_path, names, sa
         CorpusSource(made(tmp_path, names)).list_files("train")
 
 
+def test_a_file_is_not_taken_for_a_folder(tmp_path):
+    made(tmp_path, ["poems"])
+    with pytest.raises(UserError, match=r"poems' is of no known format.*\.txt"):
+        CorpusSource(f"{tmp_path}/poems").list_files("train")
+
+
 @pytest.mark.parametrize("what", ["*", "*.txt", "a.txt", "list"])
 def test_files_are_a_corpus_too(tmp_path, what):
     made(tmp_path, ["a.txt"])
