@@ -133,7 +133,7 @@ def _config(name: str, file: str) -> dict[str, Any]:
     except (HfHubHTTPError, HFValidationError, OSError) as error:
         raise UserError(
             f"--from {name} is neither a folder nor a model of the hub that can be read: "
-            f"{first_line(error)}{without_hub(name, error)}"
+            f"{first_line(error).rstrip('.')}{without_hub(name, error)}"
         ) from error
     if not path.is_file():
         return {}

@@ -35,6 +35,7 @@ from common import arguments
 from common.errors import ROOT, UserError, guarded
 from common.tables import counted, data_size
 from tasks import added_language
+from tasks.corpus.formats import DOCUMENTS
 from tasks.corpus.names import LIST, given
 from tasks.languages import table
 from tasks.languages.table import FINEWEB2, TOKENS_PER_WORD, Language
@@ -168,8 +169,12 @@ def of_language(language: Language, name: str | None = None) -> Text:
     )
 
 
-def of_files(corpus: str, name: str) -> Text:
+def of_files(
+    corpus: str, name: str, column: str | None = None, documents: str | None = None
+) -> Text:
     """Return the text of files, or of a data set of the hub.
+
+    `column` and `documents` are those of a `CorpusSource`.
 
     Raises:
       UserError: no file matches.
@@ -179,25 +184,35 @@ def of_files(corpus: str, name: str) -> Text:
     from tasks.corpus.source import CorpusSource
 
     path = given(corpus)
-    source = CorpusSource(path)
-    found, size = f"{path}: of unknown size", None
+    source = CorpusSource(path, column=column or "text", documents=documents)
+    unknown = f"of unknown size, taken as {data_size(PIECES[0][0])} of text"
+    found, size = f"{path}: {unknown}", None
     if path.startswith(("/", LIST)) or "://" in path:  # not of the hub, which may not answer
         seen, size = overview(source, "train"), source.text_bytes("train")
-        amount = "of unknown size" if size is None else f"about {data_size(size)} of text"
+        amount = unknown if size is None else f"about {data_size(size)} of text"
         found = f"{path}: {amount}, {seen}"
-        found += f"\n{seen.asked}, in tasks/{name}.py" if seen.asked else ""
+        if seen.looks_like:
+            found += f"\n{seen.looks_like}: give --documents paragraphs, files or lines"
     text_bytes = PIECES[0][0] if size is None else float(size)
+    settings = {"column": column, "documents": documents}
+    written = [f"{key}={_quoted(value)}" for key, value in settings.items() if value]
+    column_flag = f" --column {shlex.quote(column)}" if column else ""
     return Text(
         about=f"{name}: pretraining on {path}",
         module=name,
         short=name,
-        source=f"CorpusSource({json.dumps(path, ensure_ascii=False)})",
+        source=f"CorpusSource({', '.join([_quoted(path), *written])})",
         imports="from tasks.corpus.source import CorpusSource",
-        flags=f"--corpus {shlex.quote(path)} --max_documents {SAMPLE}",
+        flags=f"--corpus {shlex.quote(path)}{column_flag} --max_documents {SAMPLE}",
         text_bytes=text_bytes,
         tokens=text_bytes / BYTES_PER_TOKEN,
         found=found,
     )
+
+
+def _quoted(text: str) -> str:
+    """Return a text as a string of Python, in double quotes."""
+    return json.dumps(text, ensure_ascii=False)
 
 
 def names(text: Text, size: str) -> dict[str, str]:
@@ -387,6 +402,10 @@ def main(argv: list[str] | None = None) -> None:
     add("language", nargs="?", type=arguments.text, help=about)
     about = "your text instead: a folder, files, @ and a list, or a hub name"
     add("--corpus", type=arguments.text, help=about)
+    about = "the column of --corpus with the text, or a template: '{title} {body}'"
+    add("--column", type=arguments.text, help=about)
+    about = "what a document is in plain text (default: lines)"
+    add("--documents", choices=DOCUMENTS, help=about)
     about = "what the files are called, such as uk; default by the language"
     add("--name", type=arguments.text, help=about)
     add("--size", choices=PARTITIONS, help="of the model; default by the amount of text")
@@ -400,18 +419,21 @@ def main(argv: list[str] | None = None) -> None:
     flags: argparse.Namespace = parser.parse_args(argv)
     if (flags.language is None) == (flags.corpus is None):
         raise UserError("name a language, such as czech, or give --corpus with text of yours")
+    if (flags.column or flags.documents) and not flags.corpus:
+        raise UserError("--column and --documents are of text of yours: give --corpus too")
     if flags.corpus and not flags.name:
         raise UserError("--corpus needs a --name: --corpus '/data/*.txt' --name uk")
     if flags.name:
         _check_name(flags.name)
     if flags.corpus:
-        text = of_files(flags.corpus, flags.name)
+        text = of_files(flags.corpus, flags.name, flags.column, flags.documents)
     else:
         text = of_language(_one(flags.language), flags.name)
     if bool(flags.start) != bool(flags.keep) or flags.decay_only > bool(flags.start):
         raise UserError("--from and --keep go together: --from google/umt5-small --keep ron,bul")
     if flags.start:
         road = _road(flags, text)
+        print(text.found)
         print(road.report(write_files(road.files(), ROOT, flags.overwrite)))
         return
     size = flags.size or default_size(text)

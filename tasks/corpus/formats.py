@@ -290,8 +290,8 @@ def _joined(group: Iterator, longest: int, between: str = " ") -> Any:
 
 def _missing_column(column: str, known: Iterable[str], file: CorpusFile) -> UserError:
     return UserError(
-        f"no column {column!r} in {file}: it has {', '.join(sorted(set(known)))}; set the task's "
-        "column to one of them"
+        f"no column {column!r} in {file}: it has {', '.join(sorted(set(known)))}; name one "
+        "of them as the task's column, or by --column"
     )
 
 

@@ -1,6 +1,7 @@
 """A language named on the command line, or a user's text, gets a recipe that works."""
 
 import importlib.util
+import shlex
 import subprocess
 import sys
 
@@ -9,6 +10,7 @@ import seqio
 
 from fakes.paths import MINI, ROOT
 from tasks import new_language
+from tasks.corpus.source import CorpusSource
 from tasks.languages import table
 
 LANGUAGES = [new_language.of_language(one) for one in table.languages()]
@@ -132,6 +134,7 @@ def test_a_script_of_thousands_of_characters_falls_back_to_bytes(code):
         (["kurdish"], "ckb_Arab"),
         ([], "--corpus"),
         (["czech", "--corpus", "*.txt"], "--corpus"),
+        (["czech", "--documents", "files"], "--corpus"),
         (["--corpus", "nowhere/*.txt"], "--name"),
         (["--corpus", "nowhere/*.txt", "--name", "uk"], "nowhere"),
         (["--corpus", "*.md", "--name", "Мова"], "--name"),
@@ -144,6 +147,22 @@ def test_what_is_not_clear_is_asked_for(words, said, capsys):
         new_language.main(words)
     assert refused.value.code == 2
     assert said in capsys.readouterr().err
+
+
+def test_the_column_and_the_documents_of_own_text_are_in_the_task(tmp_path):
+    (tmp_path / "messages.csv").write_text('source;target\n"an ""ö""";unu\ntwo;doi\n')
+    text = new_language.of_files(str(tmp_path), "uk", column='{source}\n"{target}"')
+    source = eval(text.source, {"CorpusSource": CorpusSource})
+    assert {*source.peek("train"), *source.peek("validation")} == {'an "ö"\n"unu"', 'two\n"doi"'}
+    flags = shlex.split(text.flags)
+    assert flags[flags.index("--column") + 1] == source.column.name
+    (tmp_path / "messages.csv").rename(tmp_path / "poems.txt")
+    (tmp_path / "poems.txt").write_text("a\nb\n\nc\nd\n\ne\nf\n\n")
+    assert "--documents" in new_language.of_files(str(tmp_path), "uk").found
+    text = new_language.of_files(str(tmp_path), "uk", documents="paragraphs")
+    assert "--documents" not in text.found
+    source = eval(text.source, {"CorpusSource": CorpusSource})
+    assert {*source.peek("train")} < {"a b", "c d", "e f"}
 
 
 def test_existing_files_are_kept(root):

@@ -83,7 +83,7 @@ REFUSED = [  # (files, arguments, split, what the sentence says)
             {f"train.{kind}": kind},
             {"column": "body"},
             "train",
-            r"no column 'body' .* has id, text; set",
+            r"no column 'body' .* has id, text; ",
         )
         for kind in ("jsonl", "parquet", "csv")
     ),
