@@ -44,7 +44,8 @@ def outcome(folder: pathlib.Path, kind: str, server: str, fault, request: int = 
     forget_files()
     write(folder, kind, RECORDS)
     with FileServer(folder, **SERVERS[server]) as files:
-        source = CorpusSource(files={"train": f"{files.url}/train-0.{kind}"}, retry_policy=POLICY)
+        address = {"train": f"{files.url}/train-0.{kind}"}
+        source = CorpusSource(files=address, held_out={}, retry_policy=POLICY)
         if fault not in (None, REPLACED, SHORTENED):
             files.faults = [fault] + [None] * request
         got: list[str] = []

@@ -228,7 +228,7 @@ def test_the_command_writes_checks_and_overwrites_nothing(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"--corpus": "/nowhere"}, r"no file matches '/nowhere/train\*'"),
+        ({"--corpus": "/nowhere"}, "there is no folder /nowhere"),
         ({"--column": "txt"}, r"no column 'txt'.* text"),
         ({"--kind": "wordpiece"}, "a.model must be a folder, not end in .model, for --kind wordp"),
         ({"--special_tokens": "bert"}, "--special_tokens is not for --kind sentencepiece"),

@@ -74,7 +74,7 @@ def test_another_vocabulary_than_the_trained_one_is_refused(tmp_path):
 def test_the_embedding_may_be_rounded_up_and_nothing_more(rows, fits):
     vocabulary = TrainedVocabulary(str(MINI), 0)
     if fits:
-        assert vocabulary.config_ids(T5Sizes(rows))["pad_token_id"] == 0
+        assert vocabulary.config_ids(T5Sizes(rows)) == {"eos_token_id": 1}
     else:
         with pytest.raises(ValueError, match=f"2048 ids and the embedding {rows} rows"):
             vocabulary.config_ids(T5Sizes(rows))

@@ -33,7 +33,10 @@ def test_an_embedding_of_many_unused_rows_is_a_warning():
 
 
 class Shown(seqio.Task):
-    """A task that says what its corpus holds."""
+    """A task that says what its corpus is and holds."""
+
+    def understood(self, split):
+        return f"1 file of {split}"
 
     def look(self, split, lengths, pack):
         rows = {"files": ok("1 file"), "targets": fails("4 % of 9 targets", "a vocabulary")}

@@ -13,6 +13,14 @@ from jax.experimental import multihost_utils
 from t5x.multihost.preemption import Interruption
 
 
+@pytest.fixture(autouse=True)
+def with_a_terminal():
+    """Let SIGHUP arrive, which nohup has processes ignore."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_is_an_answer_and_raises_nothing(number):
     with Interruption() as interruption:
