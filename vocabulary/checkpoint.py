@@ -54,10 +54,10 @@ class VocabularyChange:
 
     @property
     def stays(self) -> list[bool]:
-        """Whether each new id is an old piece; a letter that was unknown has one source, too."""
-        old = [*self.old.names, *[""] * (self.old.size - len(self.old.names))]
+        """Whether each new id is an old one; a letter that was unknown has one source, too."""
+        known, behind = {*self.old.names}, len(self.old.names)  # behind: sentinels of seqio
         pairs = zip(self.new.names, self.sources, strict=True)
-        return [len(ids) == 1 and name == old[ids[0]] for name, ids in pairs]
+        return [len(ids) == 1 and (name in known or ids[0] >= behind) for name, ids in pairs]
 
     @property
     def rows(self) -> spm.Sources:
