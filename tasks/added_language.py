@@ -25,7 +25,7 @@ STEPS = (1_000, 100_000)
 NEW_PIECES = ((1e8, 8_000), (1e7, 4_000), (0.0, 1_000))  # by tokens of text
 DOCUMENTS = 100_000  # of each language, by which pieces are cut and learned
 DECAY = 5  # one more step for so many of the run
-ENGLISH = 'Rows("HuggingFaceFW/fineweb", "sample-10BT", held_out={"validation": 0.001})'
+ENGLISH = 'CorpusSource("HuggingFaceFW/fineweb", "sample-10BT", held_out={"validation": 0.001})'
 
 
 class Corpus(NamedTuple):
@@ -51,14 +51,43 @@ class Family(NamedTuple):
     package: str = "t5x.examples.t5"
 
 
-_T5 = "t5x/examples/t5/t5_1_1/base.gin", "T5Config", "span_corruption", 512, 114, 568, 1e-3
-_BYT5 = "t5x/examples/t5/byt5/base.gin", "T5Config", "byt5", 1024, 189, 1193, 1e-3
-_ROBERTA = "t5x/examples/encoder/roberta/base.gin", "BertConfig", "masked_lm", 512, 512, 510, 1e-4
-_MODERN = "t5x/examples/encoder/modernbert/base.gin", "ModernBertConfig", "modernbert"
-ENCODER = "t5x.examples.encoder"
-T5, BYT5 = Family(*_T5, "vocabulary.model"), Family(*_BYT5, "")
-ROBERTA = Family(*_ROBERTA, "tokenizer", ENCODER)
-MODERNBERT = Family(*_MODERN, 1024, 1024, 1022, 1e-4, "tokenizer", ENCODER)
+T5 = Family(
+    include="t5x/examples/t5/t5_1_1/base.gin",
+    configuration="T5Config",
+    objective="span_corruption",
+    inputs=512,
+    targets=114,
+    tokens=568,
+    rate=1e-3,
+    vocabulary="vocabulary.model",
+)
+BYT5 = T5._replace(
+    include="t5x/examples/t5/byt5/base.gin",
+    objective="byt5",
+    inputs=1024,
+    targets=189,
+    tokens=1193,
+    vocabulary="",
+)
+ROBERTA = Family(
+    include="t5x/examples/encoder/roberta/base.gin",
+    configuration="BertConfig",
+    objective="masked_lm",
+    inputs=512,
+    targets=512,
+    tokens=510,
+    rate=1e-4,
+    vocabulary="tokenizer",
+    package="t5x.examples.encoder",
+)
+MODERNBERT = ROBERTA._replace(
+    include="t5x/examples/encoder/modernbert/base.gin",
+    configuration="ModernBertConfig",
+    objective="modernbert",
+    inputs=1024,
+    targets=1024,
+    tokens=1022,
+)
 # By the model_type of a config.json.
 FAMILIES = {
     "t5": T5,

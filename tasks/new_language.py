@@ -375,7 +375,8 @@ def _kept(text: str) -> added_language.Corpus:
         _check_name(name, "--keep")
         return _corpus(of_files(files, name))
     if name.casefold() in table.ENGLISH:
-        return added_language.Corpus("eng", added_language.ENGLISH, "from tasks.rows import Rows")
+        source, imports = added_language.ENGLISH, "from tasks.corpus.source import CorpusSource"
+        return added_language.Corpus("eng", source, imports)
     return _corpus(of_language(_one(name)))
 
 

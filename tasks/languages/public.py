@@ -26,7 +26,6 @@ from tasks.corpus.documents import Column
 from tasks.corpus.source import CorpusSource
 from tasks.languages import table
 from tasks.languages.table import FINEWEB2, FINEWEB2_SPLITS, Language
-from tasks.rows import Rows
 
 HELD_OUT = {"validation": 0.001}
 # How often to use a document of FineWeb-2, by the size of its cluster of near-duplicates; only one
@@ -60,7 +59,7 @@ def fineweb2(
         copies["language_score"] = {least_score: 1}
     column = Column("text", copies=copies)
     if not found.test_documents:
-        return Rows(FINEWEB2, found.code, column=column, held_out=HELD_OUT)
+        return CorpusSource(FINEWEB2, found.code, column=column, held_out=HELD_OUT)
     return CorpusSource(FINEWEB2, found.code, column=column, splits=FINEWEB2_SPLITS)
 
 
@@ -101,12 +100,12 @@ def hplt3(
     }
     column = Column("text", file_copies=repeated)
     files = {"train": f"{HPLT3_LIST.format(code=code)}#{wanted}"}
-    return Rows(files=files, column=column, held_out=HELD_OUT)
+    return CorpusSource(files=files, column=column, held_out=HELD_OUT)
 
 
 def hplt2(code: str) -> CorpusSource:
     """Return HPLT 2.0's cleaned documents of a language."""
-    return Rows("HPLT/HPLT2.0_cleaned", code, held_out=HELD_OUT)
+    return CorpusSource("HPLT/HPLT2.0_cleaned", code, held_out=HELD_OUT)
 
 
 def culturax(language: str) -> CorpusSource:
@@ -115,7 +114,7 @@ def culturax(language: str) -> CorpusSource:
     Raises:
       UserError: there is no such language, or it has no code of two letters.
     """
-    return Rows("uonlp/CulturaX", _config(language, CULTURAX_CODES), held_out=HELD_OUT)
+    return CorpusSource("uonlp/CulturaX", _config(language, CULTURAX_CODES), held_out=HELD_OUT)
 
 
 def mc4(language: str) -> CorpusSource:
@@ -129,7 +128,7 @@ def mc4(language: str) -> CorpusSource:
 
 def fulg() -> CorpusSource:
     """Return the Romanian documents of FuLG."""
-    return Rows("faur-ai/fulg", column="raw_content", held_out=HELD_OUT)
+    return CorpusSource("faur-ai/fulg", column="raw_content", held_out=HELD_OUT)
 
 
 def _config(language: str, codes: Mapping[str, str]) -> str:
