@@ -35,7 +35,7 @@ def test_pauses_double_obey_the_server_and_end():
     limits = retry.RetryPolicy(limit_s=1000, first_s=1, longest_s=100)
     with pytest.raises(urllib.error.HTTPError):
         retry.retry(fail, "x", limits, lambda: now[0], pause)
-    assert 900 < now[0] <= 1000
+    assert 1000 - (50 + 100) < now[0] <= 1000  # it ends where the longest pause might not fit
     assert min(pauses) > 50
     assert len(set(pauses)) == len(pauses)  # many hosts do not return together
 
