@@ -41,7 +41,7 @@ def ran(code: str, folder, before: str = "") -> subprocess.CompletedProcess:
     environment = {"PYTHONPATH": str(ROOT), "TMPDIR": str(folder / "tmp"), "PATH": "/usr/bin:/bin"}
     command = [sys.executable, "-c", START.format(before) + code]
     return subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300
     )
 
 

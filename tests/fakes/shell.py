@@ -10,7 +10,7 @@ LAUNCH = ROOT / "launch"
 ENV = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/")}
 
 
-def bash(*command, env=None, cwd=None, seconds=120):
+def bash(*command, env=None, cwd=None, seconds=300):
     return subprocess.run(
         ["bash", *map(str, command)],
         env=ENV | (env or {}),

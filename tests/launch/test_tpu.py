@@ -119,14 +119,14 @@ def test_a_second_start_waits_for_the_same_request_also_while_gcloud_fails(pair)
 
 def test_ctrl_c_ends_a_command_while_gcloud_runs(pair):
     settings = pair.cloud.read("settings") | {"queue_ends": "WAITING_FOR_RESOURCES"}
-    pair.cloud.write("settings", settings | {"slow": {"queued-resources describe": 30}})
+    pair.cloud.write("settings", settings | {"slow": {"queued-resources describe": 300}})
     process = pair.start("create", "ro", ZONE, "v4-32", "--queued")
     end = time.monotonic() + 240
     while not pair.cloud.calls("queued-resources describe"):
         assert time.monotonic() < end
         time.sleep(0.05)
     os.killpg(process.pid, signal.SIGINT)
-    process.communicate(timeout=20)
+    process.communicate(timeout=240)
     assert process.returncode == 130
 
 

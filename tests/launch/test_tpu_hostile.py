@@ -57,7 +57,7 @@ def assert_harmless(pod, *texts):
 def test_supervision_goes_on_without_the_words_of_a_liar(pair):
     set_answer(pair, "status", "training\ta[$(COMMAND)]\tx\n")
     process = pair.start("supervise", "ro", ZONE, "launch/like_t5x.sh")
-    deadline = threading.Timer(60, lambda: os.killpg(process.pid, signal.SIGKILL))
+    deadline = threading.Timer(240, lambda: os.killpg(process.pid, signal.SIGKILL))
     deadline.start()
     try:
         said = ""

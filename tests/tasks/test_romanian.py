@@ -44,7 +44,7 @@ def test_registration_reads_nothing_and_knows_no_trainer():
     )
     root = ROOT
     command = [sys.executable, "-c", code]
-    result = subprocess.run(command, capture_output=True, text=True, cwd=root, timeout=60)
+    result = subprocess.run(command, capture_output=True, text=True, cwd=root, timeout=300)
     assert result.returncode == 0, result.stderr[-2000:]
     assert result.stdout.strip() == "[]"
 
