@@ -88,6 +88,6 @@ def task(context: RunContext) -> CheckResult:
         return warning(f"{fault}: it is not evaluated", to_set)
     steps = context.run.eval_steps
     if context.run.train_eval_dataset_cfg and steps < 1:
-        raise UserError(f"train.eval_steps is {steps}; set EVAL_STEPS to at least 1.")
+        raise UserError(f"EVAL_STEPS (train.eval_steps) is {steps}; set it to at least 1.")
     datasets = context.datasets.values()
     return ok(", ".join(f"{cfg.provider.name} ({cfg.split})" for cfg in datasets))

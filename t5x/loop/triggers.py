@@ -24,8 +24,8 @@ from t5x.checkpointing.config import SaveCheckpointConfig
 
 # Where a user sets each number of a plan.
 GIN_NAMES = {
-    "total_steps": "train.total_steps",
-    "eval_period": "train.eval_period",
+    "total_steps": "TRAIN_STEPS (train.total_steps)",
+    "eval_period": "EVAL_PERIOD (train.eval_period)",
     "stats_period": "train.stats_period",
     "save_period": "utils.SaveCheckpointConfig.period",
 }
@@ -103,7 +103,7 @@ def check_periods(plan: TrainingPlan, first_step: int = 0) -> None:
     """
     if plan.total_steps < first_step:
         raise UserError(
-            f"TRAIN_STEPS ({GIN_NAMES['total_steps']}) is {plan.total_steps}, but the run starts "
+            f"{GIN_NAMES['total_steps']} is {plan.total_steps}, but the run starts "
             f"at step {first_step}, so there is nothing to train: set TRAIN_STEPS to more than "
             f"{first_step}."
         )
@@ -111,13 +111,14 @@ def check_periods(plan: TrainingPlan, first_step: int = 0) -> None:
         short, long = sorted((plan.eval_period, plan.save_period))
         if long % short:
             raise UserError(
-                f"The checkpoint period {plan.save_period} and the eval period {plan.eval_period} "
-                f"do not fit, because one must be a multiple of the other: set "
-                f"{GIN_NAMES['save_period']} or {GIN_NAMES['eval_period']}."
+                f"{GIN_NAMES['save_period']} is {plan.save_period} and {GIN_NAMES['eval_period']} "
+                f"is {plan.eval_period}, but one must be a multiple of the other: set "
+                f"EVAL_PERIOD to a divisor or a multiple of {plan.save_period}."
             )
     if plan.eval_period and plan.stats_period and plan.eval_period % plan.stats_period:
         raise UserError(
-            f"stats_period {plan.stats_period} does not divide eval_period {plan.eval_period}, so "
-            f"evaluations would have no training loss beside them: set "
-            f"{GIN_NAMES['stats_period']} or {GIN_NAMES['eval_period']}."
+            f"{GIN_NAMES['stats_period']} is {plan.stats_period} and does not divide "
+            f"{GIN_NAMES['eval_period']}, which is {plan.eval_period}, so evaluations would have no "
+            "training loss beside them: set one of them."
         )
+

@@ -63,16 +63,16 @@ def test_a_resumed_run_stops_where_an_uninterrupted_one_does():
     [
         (
             Plan(10, eval_period=1000, save_period=1500),
-            "1500 and the eval period 1000 do not fit",
+            "1500 .*EVAL_PERIOD .* 1000",
         ),
         (
             Plan(10, eval_period=1500, save_period=1000),
-            "1000 and the eval period 1500 do not fit",
+            "1000 .*EVAL_PERIOD .* 1500",
         ),
-        (Plan(10, eval_period=100, stats_period=30), "30 does not divide eval_period 100"),
+        (Plan(10, eval_period=100, stats_period=30), "30 .*EVAL_PERIOD .* 100"),
         (
             Plan(10, eval_period=100, stats_period=200),
-            "200 does not divide eval_period 100",
+            "200 .*EVAL_PERIOD .* 100",
         ),
     ],
 )
