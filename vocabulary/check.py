@@ -29,6 +29,7 @@ from vocabulary import corpus
 from vocabulary import sentencepiece_model as spm
 from vocabulary.coverage import BESIDE_HELP, coverage
 
+_BY_TRAIN = "a model of vocabulary.train"
 SPECIAL_IDS = {"pad": 0, "eos": 1, "unk": 2}
 # What masked sequences need; without "unk" every text must be spelled by bytes.
 _ROLES = ("mask", "pad", "cls", "sep")
@@ -59,7 +60,7 @@ def _of_sentencepiece(model: spm.ModelProto, extra_ids: int) -> Iterator[CheckRe
     spec = model.trainer_spec
     kind = spec.ModelType.Name(spec.model_type).lower()
     reason = "" if kind == "unigram" else ", but T5's Hugging Face tokenizer is unigram only"
-    yield judged("algorithm", kind == "unigram", kind + reason)
+    yield judged("algorithm", kind == "unigram", kind + reason, _BY_TRAIN)
     for name, wanted in SPECIAL_IDS.items():
         kind = spm.SentencePiece.UNKNOWN if name == "unk" else spm.SentencePiece.CONTROL
         found = getattr(spec, f"{name}_id")
@@ -68,7 +69,7 @@ def _of_sentencepiece(model: spm.ModelProto, extra_ids: int) -> Iterator[CheckRe
         must = f"--{name}_id={wanted}, a piece of its own type"
         yield judged(f"{name} id", is_right, str(found), must)
     note = "none" if spec.bos_id < 0 else f"{spec.bos_id}, a piece that T5 never uses"
-    yield judged("no bos", spec.bos_id < 0, note, otherwise=WARNING)
+    yield judged("no bos", spec.bos_id < 0, note, _BY_TRAIN, otherwise=WARNING)
     yield from _sentinels(model, extra_ids)
 
 
@@ -92,18 +93,19 @@ def _sentinels(model: spm.ModelProto, extra_ids: int) -> Iterator[CheckResult]:
     if misplaced:
         n = misplaced[0]
         place = f"<extra_id_{n}> is {ids.get(n, 'missing')}, must be {size - 1 - n}"
-    yield judged("sentinels last, descending", not misplaced, place)
+    yield judged("sentinels last, descending", not misplaced, place, _BY_TRAIN)
     encode = spm.processor(model).encode
     split = [n for n, i in ids.items() if encode(f"<extra_id_{n}>")[-1:] != [i]]
     in_text = f"each of the {len(ids)} is its own id"
     if split:
-        in_text = f"<extra_id_{split[0]}> becomes other ids: make it user-defined"
-    yield judged("sentinels in text", not split, in_text)
+        in_text = f"<extra_id_{split[0]}> becomes other ids"
+    to_set = f"user_defined_symbols of SentencePiece, or {_BY_TRAIN}"
+    yield judged("sentinels in text", not split, in_text, to_set)
     bare = [n for n, i in ids.items() if not model.pieces[i].piece.startswith(spm.WORD_START)]
     mark = "▁<extra_id_N>, as in mT5"
     if bare:
         mark = f"<extra_id_{bare[0]}> lacks the mark ▁: SentencePiece puts a lone ▁ before it"
-    yield judged("sentinels start a word", not bare, mark, otherwise=WARNING)
+    yield judged("sentinels start a word", not bare, mark, _BY_TRAIN, otherwise=WARNING)
 
 
 def _of_tokenizer(folder: str) -> tuple[int, list[CheckResult]]:
@@ -120,11 +122,13 @@ def _of_tokenizer(folder: str) -> tuple[int, list[CheckResult]]:
     ids = [roles[role] for role in _ROLES if role in roles]
     same = len(ids) != len({*ids})
     detail = "two of mask, pad, cls and sep are one token" if same else "each its own"
-    checks.append(judged("distinct ids", not same, detail))
+    to_set = "a token of its own for each in tokenizer_config.json"
+    checks.append(judged("distinct ids", not same, detail, to_set))
     starts = int(vocabulary.word_starts().sum())
     some = len(vocabulary.special_ids) < starts < size
     detail = f"{starts:,} of {size:,} pieces" + ("" if some else ": whole words cannot be masked")
-    checks.append(judged("begin a word", some, detail, otherwise=WARNING))
+    to_set = "an objective that masks no whole words"
+    checks.append(judged("begin a word", some, detail, to_set, otherwise=WARNING))
     return size, checks
 
 
@@ -137,9 +141,10 @@ def _size(size: int, vocab_size: int | None, extra_ids: int) -> CheckResult:
         return judged("size", False, f"{detail}: ids above it have no embedding", to_set)
     if rows % spm.SIZE_MULTIPLE:
         return judged("size", False, f"{detail}, not a multiple of {spm.SIZE_MULTIPLE}", to_set)
-    unused = f"{detail}: {rows - size:,} rows are never used; is it the right vocabulary?"
+    unused = f"{detail}: {rows - size:,} rows are never used"
     is_full = rows - size < spm.SIZE_MULTIPLE
-    return judged("size", is_full, detail if is_full else unused, otherwise=WARNING)
+    to_set += ", or the vocabulary that the network was made for"
+    return judged("size", is_full, detail if is_full else unused, to_set, otherwise=WARNING)
 
 
 def same_ids(path: str, texts: Sequence[str], extra_ids: int = 0) -> CheckResult:

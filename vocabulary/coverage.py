@@ -20,6 +20,10 @@ MT5 = ("google/mt5-small", "google/mt5-base", "google/mt5-large", "google/mt5-xl
 BESIDE_HELP = "compare with this vocabulary; default mT5's, if the Hugging Face cache has it"
 # The zero-width non-joiner. T5's normalization (nmt_nfkc) makes it a space.
 JOINER = "\u200c"
+_MORE = (
+    "--character_coverage of vocabulary.train nearer to 1, or --byte_fallback, if the text needs "
+    "them; strays of other scripts may stay"
+)
 _STRAY_EVERY = 5_000  # letters or more, for a stray character of web pages
 
 Characters = collections.Counter[str]
@@ -71,7 +75,7 @@ def coverage(path: str, texts: Sequence[str], beside: str | None = None) -> list
         bytes_a_token += f"; {other[0]:.2f} with {beside or 'mT5'}"
         tokens_a_word += f"; {other[1]:.2f} with {beside or 'mT5'}"
     return [
-        judged("characters not covered", not unknown, detail, otherwise=WARNING),
+        judged("characters not covered", not unknown, detail, _MORE, otherwise=WARNING),
         *_joined_words(own, characters),
         *_lost_characters(own, characters),
         judged("bytes a token", True, bytes_a_token),
@@ -98,9 +102,10 @@ def _joined_words(own: _Encoder, characters: Characters) -> Iterator[CheckResult
     """Yield the check that the text's joiners can be written, nothing for a text without them."""
     if _is_often(JOINER, characters):
         written = JOINER in own.normalize(f"a{JOINER}a")
-        lost = "becomes a blank, which cuts words: vocabulary.train makes it a piece"
+        lost = "becomes a blank, which cuts words"
         detail = f"U+{ord(JOINER):04X} {'can be written' if written else lost}"
-        yield judged("zero-width joiners", written, detail, otherwise=WARNING)
+        to_set = "a vocabulary of vocabulary.train, which makes it a piece"
+        yield judged("zero-width joiners", written, detail, to_set, otherwise=WARNING)
 
 
 def _lost_characters(own: _Encoder, characters: Characters) -> Iterator[CheckResult]:
@@ -115,7 +120,8 @@ def _lost_characters(own: _Encoder, characters: Characters) -> Iterator[CheckRes
     if lost := [c for c in odd if own.normalize(f"a{c}a") in nothing]:
         detail = f"blank or nothing to the model, which never writes them{_shown(lost, characters)}"
         rare = not any(_is_often(c, characters) for c in lost)
-        yield judged("characters lost", rare, detail, otherwise=WARNING)
+        to_set = "other characters in the texts where they have a meaning"
+        yield judged("characters lost", rare, detail, to_set, otherwise=WARNING)
 
 
 def _figures(own: _Encoder, texts: Sequence[str]) -> tuple[float, float]:

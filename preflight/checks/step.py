@@ -38,7 +38,8 @@ def memory(trial: Trial, tpu: Slice, cheapest: Trial | None = None) -> CheckResu
     numbers = {f"{name.replace(' ', '_')}_gib": gib for name, gib in parts.items()}
     numbers |= {"used_gib": figures.used_gib, "limit_gib": tpu.chip.hbm}
     if figures.used_gib > _NEARLY_FULL * tpu.chip.hbm:
-        return warning(f"{figure}; nearly full", numbers=numbers)
+        to_set = "BATCH_SIZE to less, or trainer.Trainer.num_microbatches to more, for room"
+        return warning(f"{figure}; nearly full", to_set, numbers=numbers)
     return ok(figure, numbers=numbers)
 
 

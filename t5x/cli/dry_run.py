@@ -23,6 +23,7 @@ from t5x.partitioning import PjitPartitioner
 from t5x.trainer import Trainer
 
 LONGEST_SECONDS = 31 * 24 * 3600.0
+_OTHER_START = "another checkpoint to start from, unless this is meant"
 ROW_MULTIPLE = 128  # of an embedding, for accelerators and model parallelism
 Configs: TypeAlias = Mapping[str, DatasetConfig | None]
 
@@ -212,7 +213,8 @@ def start(path: str | None, matched: Match | None) -> CheckResult:
         left = [f"{len(parameters)} start from scratch"] if parameters else []
         ignored = f"{len(matched.ignored)} unknown to the model are ignored"
         left += [ignored] if matched.ignored else []
-        return warning(f"{figure}, {' and '.join(left)}")
+        return warning(f"{figure}, {' and '.join(left)}", _OTHER_START)
     if matched.why_no_optimizer:
-        return warning(f"{figure}; the optimizer state is new: {matched.why_no_optimizer}")
+        new = f"the optimizer state is new: {matched.why_no_optimizer}"
+        return warning(f"{figure}; {new}", _OTHER_START)
     return ok(figure)
