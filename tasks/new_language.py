@@ -23,6 +23,7 @@ if __name__ == "__main__":  # before any library writes to stderr
     log.start()
 
 import argparse
+import ast
 import dataclasses
 import json
 import keyword
@@ -336,6 +337,13 @@ def _check_name(name: str, flag: str = "--name") -> None:
         )
     if (ROOT / "tasks" / name).is_dir():
         raise UserError(f"{flag} is {name!r}, which is a folder of tasks/: give another name")
+    module = ROOT / f"tasks/{name}.py"
+    parts = ast.parse(module.read_text()).body if module.exists() else []
+    if any(isinstance(part, ast.FunctionDef | ast.ClassDef) for part in parts):
+        raise UserError(
+            f"{flag} is {name!r}, but tasks/{name}.py defines functions, and no file of a language "
+            "does: give another name"
+        )
 
 
 def _road(flags: argparse.Namespace, text: Text) -> added_language.Road:

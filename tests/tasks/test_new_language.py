@@ -139,6 +139,8 @@ def test_a_script_of_thousands_of_characters_falls_back_to_bytes(code):
         (["--corpus", "nowhere/*.txt", "--name", "uk"], "nowhere"),
         (["--corpus", "*.md", "--name", "Мова"], "--name"),
         (["--corpus", "*.md", "--name", "corpus"], "--name"),
+        (["--corpus", "*.md", "--name", "mixtures", "--overwrite"], "mixtures.py"),
+        (["czech", "--name", "new_language", "--overwrite"], "new_language.py"),
         (["czech", "--name", "Мова"], "--name"),
     ],
 )
