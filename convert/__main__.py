@@ -115,6 +115,16 @@ def _own_texts(
     )
 
 
+def _language(run: model_dir.TrainedRun) -> str | None:
+    """Return the code in the name of a run's task, where `tasks.new_language` puts it, or None."""
+    gin = run.gin()
+    task = gin and Bindings.read(gin).macro("MIXTURE_OR_TASK_NAME")
+    code, _, rest = str(task).partition("_")
+    with contextlib.suppress(argparse.ArgumentTypeError):
+        return language_code(code) if rest.endswith("span_corruption") else None
+    return None
+
+
 @guarded
 def main(argv: list[str]) -> int:
     """Run one command, and return the exit status."""
@@ -143,7 +153,7 @@ def main(argv: list[str]) -> int:
                 print(bucket.upload(folder, f"{args.out.rstrip('/')}/{folder.name}"))
         if args.push_to_hub:
             print(hub.upload(folder, args.push_to_hub, args.private))
-    if hint := options.metadata.hint():
+    if hint := options.metadata.hint(_language(run)):
         print(hint)
     return 0
 

@@ -39,16 +39,20 @@ class CardMetadata:
         """Return this as an entry of the record of a conversion."""
         return {"metadata": json.loads(json.dumps(dataclasses.asdict(self)))}
 
-    def hint(self) -> str | None:
-        """Return a sentence on what the card should say and does not, or None."""
-        wanted = {"--language ro": self.language, "--license apache-2.0": self.license}
+    def hint(self, language: str | None) -> str | None:
+        """Return a sentence on what the card should say and does not, or None.
+
+        `language` is the code of the run's, None if it is unknown.
+        """
+        wanted = {f"--language {language or '<code>'}": self.language}
+        wanted["--license <id>"] = self.license
         flags = [flag for flag, given in wanted.items() if not given]
         if not flags:
             return None
         names = " and no ".join(flag.split()[0].removeprefix("--") for flag in flags)
         return (
-            f"The model card names no {names}: the same command with {' '.join(flags)} (yours) "
-            "writes it again."
+            f"The model card names no {names}: the same command with {' '.join(flags)} writes it "
+            "again."
         )
 
 

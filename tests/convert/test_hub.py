@@ -72,7 +72,8 @@ def test_one_command_publishes_all_but_paths_and_host_of_this_machine(
     connected, checkpoint, capsys
 ):
     run, server = checkpoint.parent, connected
-    (run / "config.gin").write_text(f"MODEL_DIR = '{run}'\nDATA = '{run}/a,{run}/b c'\n")
+    task = "MIXTURE_OR_TASK_NAME = 'cs_span_corruption'"
+    (run / "config.gin").write_text(f"MODEL_DIR = '{run}'\nDATA = '{run}/a,{run}/b c'\n{task}\n")
     writer = metric_writers.TensorBoardWriter(str(run), "train")
     writer.write_scalars(5, {"loss": 2.5})
     writer.write_texts(5, {"gin": f"MODEL_DIR = {run}"})
@@ -81,6 +82,7 @@ def test_one_command_publishes_all_but_paths_and_host_of_this_machine(
     said = capsys.readouterr().out
     assert f"{server.url}/user/name" in said
     assert "names no language:" in said
+    assert "--language cs" in said
     assert server.files == uploaded(checkpoint.parents[1] / "run_hf" / "checkpoint_25")
     assert server.made[0]["name"] == "name"
     assert server.tokens == {"Bearer hf_secret"}

@@ -65,6 +65,7 @@ def test_another_licence_writes_the_card_alone(run_folder, folder, capsys):
     said = capsys.readouterr().out
     assert "checkpoint_3 is done." in said
     assert "names no language:" in said
+    assert "--language <code>" in said
     assert "license: cc0-1.0" in (folder / "README.md").read_text()
     assert json.loads((folder / "conversion.json").read_text())["metadata"]["license"] == "cc0-1.0"
     after = {path.name: os.stat(path).st_mtime_ns for path in folder.iterdir()}
