@@ -48,7 +48,13 @@ from t5x.input_pipeline.config import DatasetConfig
 from t5x.input_pipeline.corpora import Corpora
 from t5x.input_pipeline.stream import TrainStream, eval_sets
 from t5x.loop import cooldown, publishable
-from t5x.loop.model_dir import check_vocabulary, saved_by_another, write_description, write_labels
+from t5x.loop.model_dir import (
+    check_labels,
+    check_vocabulary,
+    saved_by_another,
+    write_description,
+    write_labels,
+)
 from t5x.loop.start import (
     Start,
     delete_damaged_after,
@@ -174,6 +180,7 @@ def train(
     has_position = bool(save and save.save_dataset)
     start = find_start(model_dir, from_other, has_position)
     check_vocabulary(start, model)
+    check_labels(start, train_dataset_cfg.tasks_with_split)
     check_periods(plan, start.foreign_step)
     is_at_end = start.is_own and start.step >= total_steps
     if is_at_end and not dry_run and not missed_evaluation(model_dir, start.step, plan):

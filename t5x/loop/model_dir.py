@@ -25,7 +25,7 @@ from t5x.train_state import StateSpecs
 
 # What can pass, so that the same command may succeed later.
 _UNANSWERED = (tf.errors.UnavailableError, tf.errors.DeadlineExceededError, tf.errors.AbortedError)
-_DESCRIPTION = "model-info.txt"
+_DESCRIPTION, _LABELS = "model-info.txt", "labels.json"
 
 
 def check_writable(model_dir: str, seconds: float = 30.0) -> None:
@@ -125,10 +125,39 @@ def write_description(model_dir: str, model: Any, specs: StateSpecs) -> None:
 
 def write_labels(model_dir: str, tasks: Iterable[seqio.Task]) -> None:
     """Write `labels.json`, {task: {label of a class: what the model writes}}, on one host."""
-    found = {task.name: task.labels() for task in tasks if hasattr(task, "labels")}
+    found = _labels(tasks)
     if found and not jax.process_index():
-        with tf.io.gfile.GFile(os.path.join(model_dir, "labels.json"), "w") as file:
+        with tf.io.gfile.GFile(os.path.join(model_dir, _LABELS), "w") as file:
             file.write(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+
+
+def _labels(tasks: Iterable[seqio.Task]) -> dict[str, dict[str, str]]:
+    return {task.name: task.labels() for task in tasks if hasattr(task, "labels")}
+
+
+def check_labels(start: Start, tasks: Iterable[seqio.Task]) -> None:
+    """Raise UserError if a run that resumes has other classes in a task than `labels.json`.
+
+    A piece that the model has learned for one label would stand for another.
+    """
+    found = _labels(tasks)
+    if not (start.is_own and found):
+        return
+    model_dir, _ = start.own
+    path = os.path.join(model_dir, _LABELS)
+
+    def saved() -> dict[str, dict[str, str]]:
+        return json.loads(_content(path)) if tf.io.gfile.exists(path) else {}
+
+    before = broadcast.broadcast_from_first(saved)
+    named = lambda labels: ", ".join(f"{label!r} ({piece})" for label, piece in labels.items())
+    for name, labels in found.items():
+        if (was := before.get(name, labels)) != labels:
+            raise UserError(
+                f"task {name} has the classes {named(labels)}, but the run in MODEL_DIR "
+                f"{model_dir} was trained with {named(was)}: set another MODEL_DIR for a new run, "
+                "or the classes of that run"
+            )
 
 
 def check_vocabulary(start: Start, model: Any) -> None:

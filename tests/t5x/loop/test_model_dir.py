@@ -111,6 +111,23 @@ def test_a_run_keeps_its_vocabulary(tmp_path):
         model_dir.check_vocabulary(own, encoder)
 
 
+def test_a_run_keeps_its_classes(tmp_path):
+    own = Start(f"{tmp_path}/checkpoint_1", None)
+    other = Start(own.path, RestoreCheckpointConfig(own.path))
+    task = lambda labels: types.SimpleNamespace(name="mood", labels=lambda: labels)
+    unlabelled = types.SimpleNamespace(name="text")
+    labels = {"good": "g", "bad, or worse": "b"}
+    model_dir.check_labels(own, [task(labels)])  # an older run has no such file
+    model_dir.write_labels(str(tmp_path), [task(labels), unlabelled])
+    for same in ([task(labels)], [unlabelled], [task(dict(reversed(labels.items())))]):
+        model_dir.check_labels(own, same)
+    for changed in ({"good": "b", "bad, or worse": "g"}, {"good": "g", "bad": "b"}, {"good": "g"}):
+        model_dir.check_labels(other, [task(changed)])  # it starts a run of its own
+        with pytest.raises(ValueError, match=r"mood .*MODEL_DIR") as caught:
+            model_dir.check_labels(own, [unlabelled, task(changed)])
+        assert "\n" not in str(caught.value)
+
+
 def test_states_of_the_same_names_are_distinguished_by_the_runs_description(tmp_path):
     model, path = toy.model(), f"{tmp_path}/checkpoint_8/"
     unnamed = optimizers.chain([optax.sgd(0.1)])
