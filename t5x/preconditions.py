@@ -63,7 +63,7 @@ def check_training(
             partitioner.check_batch(cfg.batch_size, None, name)
     if cfgs["train_eval"] and eval_steps < 1:
         raise UserError(
-            f"EVAL_STEPS (train.eval_steps) is {eval_steps}; set EVAL_STEPS to at least 1 batch, or "
+            f"EVAL_STEPS (train.eval_steps) is {eval_steps}; set it to at least 1 batch, or "
             "train.train_eval_dataset_cfg to None."
         )
     if cfgs["train_eval"]:
@@ -204,7 +204,7 @@ def check_evaluation_rows(cfg: DatasetConfig, partitioner: PjitPartitioner, step
     if needed > (limit := host_memory()):
         raise UserError(
             f"EVAL_STEPS (train.eval_steps) is {steps}, whose batches take {data_size(needed)}, "
-            f"and this machine has {data_size(limit)}; set EVAL_STEPS to fewer batches: a small split is "
+            f"and this machine has {data_size(limit)}; set it to fewer batches: a small split is "
             "repeated."
         )
 

@@ -118,7 +118,6 @@ def check_periods(plan: TrainingPlan, first_step: int = 0) -> None:
     if plan.eval_period and plan.stats_period and plan.eval_period % plan.stats_period:
         raise UserError(
             f"{GIN_NAMES['stats_period']} is {plan.stats_period} and does not divide "
-            f"{GIN_NAMES['eval_period']}, which is {plan.eval_period}, so evaluations would have no "
-            "training loss beside them: set one of them."
+            f"{GIN_NAMES['eval_period']}, which is {plan.eval_period}, so evaluations would have "
+            "no training loss beside them: set one of them."
         )
-
