@@ -36,7 +36,6 @@ from common import arguments
 from common.errors import ROOT, UserError, guarded
 from common.tables import counted, data_size
 from tasks import added_language
-from tasks.corpus.formats import DOCUMENTS
 from tasks.corpus.names import LIST, given
 from tasks.languages import table
 from tasks.languages.table import FINEWEB2, TOKENS_PER_WORD, Language
@@ -193,7 +192,8 @@ def of_files(
         amount = unknown if size is None else f"about {data_size(size)} of text"
         found = f"{path}: {amount}, {seen}"
         if seen.looks_like:
-            found += f"\n{seen.looks_like}: give --documents paragraphs, files or lines"
+            flags = (f"--documents={shlex.quote(each)}" for each in seen.documents_are)
+            found += f"\n{seen.looks_like}: give {' or '.join(flags)}, or lines if that is right"
     text_bytes = PIECES[0][0] if size is None else float(size)
     settings = {"column": column, "documents": documents}
     written = [f"{key}={_quoted(value)}" for key, value in settings.items() if value]
@@ -413,8 +413,9 @@ def main(argv: list[str] | None = None) -> None:
     add("--corpus", type=arguments.text, help=about)
     about = "the column of --corpus with the text, or a template: '{title} {body}'"
     add("--column", type=arguments.text, help=about)
-    about = "what a document is in plain text (default: lines)"
-    add("--documents", choices=DOCUMENTS, help=about)
+    about = "what a document is in plain text: lines (the default), paragraphs, files, or the line "
+    about += "that stands between documents, such as '%%'"
+    add("--documents", type=arguments.text, help=about)
     about = "what the files are called, such as uk; default by the language"
     add("--name", type=arguments.text, help=about)
     add("--size", choices=PARTITIONS, help="of the model; default by the amount of text")

@@ -47,9 +47,9 @@ class PartLayout:
     """How the files of a corpus are cut into parts and read.
 
     `fields`: the columns to read. `documents`: what a document is in plain text, "lines",
-    "paragraphs" (lines up to an empty one, joined by spaces) or "files". `part_bytes`: size of a
-    byte range; by default LOCAL_PART_BYTES or REMOTE_PART_BYTES. `longest`: bytes of a line, or of
-    a JSON record; a longer one is not read.
+    "paragraphs" (lines up to an empty one, joined by spaces), "files", or the lines up to one like
+    "%". `part_bytes`: size of a byte range; by default LOCAL_PART_BYTES or REMOTE_PART_BYTES.
+    `longest`: bytes of a line, or of a JSON record; a longer one is not read.
     """
 
     fields: tuple[str, ...] = ("text",)
@@ -159,7 +159,9 @@ class PartLayout:
                     if self.documents == "files":
                         texts = iter([_joined(texts, self.longest, "\n")])
                     elif self.documents == "paragraphs":
-                        texts = _paragraphs(texts, self.longest)
+                        texts = _divided(texts, "", self.longest, " ")
+                    elif self.documents != "lines":
+                        texts = _divided(texts, self.documents, self.longest, "\n")
                     yield from texts
         except (json.JSONDecodeError, UnicodeDecodeError) as error:
             raise files.damaged(file, error) from error
@@ -269,15 +271,25 @@ def _parallel_lines(file: CorpusFile, longest: int) -> Iterator:
             yield bad[0] if bad else {k: row["text"] for k, row in texts}
 
 
-def _paragraphs(texts: Iterator, longest: int) -> Iterator:
-    """Yield one document for the lines up to each empty one, joined by spaces."""
-    is_text = lambda line: line in UNUSABLE or bool(line["text"].strip())
-    for is_paragraph, group in itertools.groupby(texts, is_text):
-        if is_paragraph:
-            yield _joined(group, longest)
+def check_documents(documents: str) -> None:
+    """Raise UserError unless `documents` is one of DOCUMENTS or a line that divides documents."""
+    is_line = bool(documents) and not documents.isalpha() and documents == documents.strip()
+    if documents not in DOCUMENTS and not is_line:
+        raise UserError(
+            f"documents is {documents!r}, but must be {', '.join(DOCUMENTS)} or the line that "
+            "stands between documents, such as '%'"
+        )
 
 
-def _joined(group: Iterator, longest: int, between: str = " ") -> Any:
+def _divided(texts: Iterator, separator: str, longest: int, between: str) -> Iterator:
+    """Yield one document for the lines up to each that is `separator`, with `between` joined."""
+    is_text = lambda line: line in UNUSABLE or line["text"].strip() != separator
+    for is_document, group in itertools.groupby(texts, is_text):
+        if is_document:
+            yield _joined(group, longest, between)
+
+
+def _joined(group: Iterator, longest: int, between: str) -> Any:
     found: list[str] = []
     length = 0
     for line in group:

@@ -2,13 +2,16 @@
 
     found = overview(source, "train")
     print(found)      # 200 files, 7,094 documents, a document a line; 71 held out as 'validation'
-    found.looks_like  # "" or why a line seems to be no document; DOCUMENTS is what to set
+    found.looks_like  # "" or why a line seems to be no document
+    found.documents_are  # what then to set, ("%",)
 
 The documents of a small corpus on this machine are counted, which takes a few seconds at most.
 """
 
+import collections
 import dataclasses
 import itertools
+import re
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -16,24 +19,28 @@ import numpy as np
 from common.tables import counted
 from tasks.corpus import contents, files, held_out, slices
 from tasks.corpus.files import CorpusFile
+from tasks.corpus.formats import DOCUMENTS
 from tasks.corpus.source import CorpusSource
 
-DOCUMENTS = "documents of the source to 'paragraphs' or 'files', or to 'lines' if that is right"
 # Up to so many bytes of text, in so many files, documents are counted.
 COUNTED_BYTES, COUNTED_FILES = 16e6, 2_000
 _HEAD, _HEADS = 64 << 10, 16  # bytes of a file, and files, whose lines are looked at
 _LINES_OF_A_PARAGRAPH = (1.5, 40.0)  # on average
 # Files that seem to be a document each are many and small, and their lines are short.
 _MANY_FILES, _SMALL_BYTES, _SHORT_LINE = 20, 64 << 10, 120
+# A line between documents: one sign, also several times, that ends no sentence, or a tag.
+_SEPARATOR = re.compile(r"([^\w\s.,!?…])(\s*\1)*|<\W?\w+\W?>")
+_OFTEN, _OFTENER = 5, 4  # such lines at least, and times as many as of any other line
 
 
 @dataclasses.dataclass(frozen=True)
 class Overview:
     """The files of a split, and what its documents are.
 
-    `documents` in these files, None if they are not counted. `unit`: what holds a document, "line",
-    "paragraph", "file" or "record". `held_out`: by split, the documents, or their share where they
-    are not counted. `looks_like`: why lines seem to be no documents; "" if they do not.
+    `documents` in these files, None if they are not counted. `unit`: what a document is, "a line",
+    "a paragraph", "a file", "a record", "up to each line '%'". `held_out`: by split, the documents,
+    or their share where they are not counted. `looks_like`: why lines seem to be no documents, ""
+    if they do not. `documents_are`: what `documents` of the source may then be.
     """
 
     split: str
@@ -42,6 +49,7 @@ class Overview:
     documents: int | None
     held_out: dict[str, float]
     looks_like: str
+    documents_are: tuple[str, ...]
 
     def __str__(self) -> str:
         return f"{counted(self.files, 'file')}{self.of_documents()}"
@@ -49,7 +57,13 @@ class Overview:
     @property
     def asked(self) -> str:
         """`looks_like` and what to set, as a sentence; "" if there is nothing to ask."""
-        return f"{self.looks_like}: set {DOCUMENTS}" if self.looks_like else ""
+        return f"{self.looks_like}: set {self.to_set}" if self.looks_like else ""
+
+    @property
+    def to_set(self) -> str:
+        """What to set if `looks_like` is right, or is not."""
+        may_be = " or ".join(map(repr, self.documents_are))
+        return f"documents of the source to {may_be}, or to 'lines' if that is right"
 
     def of_documents(self, about: float | None = None) -> str:
         """Return what follows the number of files; `about` is of documents that are not counted."""
@@ -57,7 +71,7 @@ class Overview:
         if self.documents is None and about:
             digits = max(len(str(int(about))) - 2, 0)
             said = f", about {int(round(about, -digits)):,} documents"
-        said += f", a document a {self.unit}"
+        said += f", a document {self.unit}"
         held = {name: self._amount(n) for name, n in self.held_out.items()}
         if self.split in held:
             return f"{said}; {held[self.split]} of them are split {self.split!r}"
@@ -83,29 +97,36 @@ def overview(source: CorpusSource, split: str) -> Overview:
         held = {
             name: len(held_out.among(texts, held_out.of_split(shares, name))) for name in shares
         }
-    unit = "record"
+    unit = "a record"
     if found[0].kind in ("text", "tar"):
-        unit = source.documents.removesuffix("s")
-    return Overview(split, len(found), unit, documents, held, _looks_like(source, found))
+        is_named = source.documents in DOCUMENTS
+        unit = f"a {source.documents[:-1]}" if is_named else f"up to each line {source.documents!r}"
+    return Overview(split, len(found), unit, documents, held, *_looks_like(source, found))
 
 
-def _looks_like(source: CorpusSource, found: Sequence[CorpusFile]) -> str:
+def _looks_like(source: CorpusSource, found: Sequence[CorpusFile]) -> tuple[str, tuple[str, ...]]:
+    """Return why lines seem to be no documents, and what documents may be."""
     if not (source.is_local and source.asks_for_documents and found[0].kind == "text"):
-        return ""
+        return "", ()
     some = found[:: -(-len(found) // _HEADS)]
     heads = [_lines(file) for file in some]
+    counts = collections.Counter(line for lines in heads for line in lines if line)
+    (line, n), (_, other) = [*counts.most_common(2), ("", 0), ("", 0)][:2]
+    if n >= max(_OFTEN, _OFTENER * other) and _SEPARATOR.fullmatch(line):
+        return f"The line {line!r} stands {n:,} times, as between documents", (line,)
     paragraphs = [group for lines in heads for group in _paragraphs(lines)]
     if not paragraphs:
-        return ""
+        return "", ()
     mean = sum(paragraphs) / len(paragraphs)
     low, high = _LINES_OF_A_PARAGRAPH
     short = np.median([len(line) for lines in heads for line in lines if line])
     small = np.median([file.length or 0 for file in found]) <= _SMALL_BYTES
     if len(paragraphs) > 2 * len(some) and low <= mean <= high:
-        return f"Empty lines stand between paragraphs of {mean:.0f} lines"
+        why = f"Empty lines stand between paragraphs of {mean:.0f} lines"
+        return why, ("paragraphs", "files")
     if len(found) >= _MANY_FILES and small and short < _SHORT_LINE and mean >= low:
-        return f"Each of the {len(found):,} files may be one document"
-    return ""
+        return f"Each of the {len(found):,} files may be one document", ("files", "paragraphs")
+    return "", ()
 
 
 def _lines(file: CorpusFile) -> list[str]:

@@ -45,7 +45,13 @@ from tasks.corpus.catalog import Catalog, Files, reached
 from tasks.corpus.counts import CODED, RecordCounter
 from tasks.corpus.documents import Column, Columns
 from tasks.corpus.files import CorpusFile
-from tasks.corpus.formats import DOCUMENTS, LONGEST_LINE, PartLayout, columns_missing
+from tasks.corpus.formats import (
+    DOCUMENTS,
+    LONGEST_LINE,
+    PartLayout,
+    check_documents,
+    columns_missing,
+)
 from tasks.corpus.listing import Listing
 from tasks.corpus.reader import Beginning, CorpusSplit, ShardReader, assign, read_beginning
 from tasks.corpus.retry import RetryPolicy
@@ -106,7 +112,7 @@ class CorpusSource(seqio.DataSource):
         trained on. Only the text of a document decides its split. By default 1 %, and at least a
         document, of a corpus without a split 'validation'; {} holds nothing out.
       documents: what a document is in plain text: "lines" (the default), "paragraphs" (up to an
-        empty line) or "files".
+        empty line), "files", or the line that stands between documents, such as "%".
       max_chars: longer documents are skipped and counted.
       retry_policy: how long to retry a failing network; by default as gin sets it.
     """
@@ -124,8 +130,7 @@ class CorpusSource(seqio.DataSource):
         retry_policy: RetryPolicy | None = None,
         held_out: Mapping[str, float] | None = None,
     ):
-        if documents not in (None, *DOCUMENTS):
-            raise UserError(f"documents is {documents!r}, but must be one of {DOCUMENTS}")
+        check_documents(DOCUMENTS[0] if documents is None else documents)
         self.catalog = Catalog(corpus, config, revision, files, splits, held_out, self.texts)
         self.name, self.config = self.catalog.name, config
         self.column = column if isinstance(column, Column) else Column(column)

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 
 from common.tables import OK, WARNING, CheckResult, counted, data_size, judged
 from tasks import vocabularies
-from tasks.corpus.overview import DOCUMENTS
 from tasks.look import signs
 from tasks.look.figures import Look
 
@@ -71,7 +70,7 @@ def _files(found: Look) -> CheckResult:
         more = len(found.passed_over) - len(names)
         figure += f"; passed over: {', '.join(names)}" + (f" and {more:,} more" if more else "")
     if seen and seen.looks_like:
-        return judged("files", False, f"{figure}; {seen.looks_like}", DOCUMENTS, WARNING)
+        return judged("files", False, f"{figure}; {seen.looks_like}", seen.to_set, WARNING)
     return judged("files", True, figure)
 
 

@@ -2,12 +2,15 @@
 
 import pytest
 
+from common.errors import UserError
 from fakes.corpora import LINES, write
 from tasks.corpus import overview as module
 from tasks.corpus.overview import overview
 from tasks.corpus.source import CorpusSource
 
 WRAPPED = "\n\n".join(["    o linie\nși alta,\nscurtă"] * 8)
+
+DIVIDED = "".join(f"glumă {i}\npe rânduri {i}\n%\n" for i in range(9))
 
 
 @pytest.mark.parametrize("limit", ["COUNTED_BYTES", "COUNTED_FILES"])
@@ -35,6 +38,11 @@ def test_documents_and_those_held_out_are_counted(tmp_path, monkeypatch, limit):
         (WRAPPED, 3, "paragraphs", 24, False),
         (WRAPPED, 3, "files", 3, False),
         ("o linie\n\n" * 9, 3, None, 27, False),
+        (DIVIDED, 3, None, 81, True),
+        (DIVIDED, 3, "%", 27, False),
+        (DIVIDED, 3, "lines", 81, False),
+        ("o linie\n" * 9 + "…\n" * 99, 3, None, 324, False),
+        ("o linie\n---\nalta\n***\n" * 9, 3, None, 108, False),
     ],
 )
 def test_lines_that_may_be_no_documents_are_asked_about(
@@ -46,3 +54,27 @@ def test_lines_that_may_be_no_documents_are_asked_about(
     assert found.documents == count
     assert bool(found.looks_like) == is_asked
     assert ("documents of the source" in found.asked) == is_asked
+
+
+SEPARATORS = ["%", "%%", "---", "* * *", "=====", "~~~", "#", "<|endoftext|>", "<doc>"]
+
+
+@pytest.mark.parametrize("line", SEPARATORS)
+def test_a_line_between_documents_is_noticed_and_divides_them(tmp_path, line):
+    texts = [f"titlul {i}\n\no strofă {i}\n- {i} -\nalta {i}" for i in range(40)]
+    for i in range(2):
+        between = f"\n {line}\r\n"
+        (tmp_path / f"{i}.txt").write_text(between.join([*texts[i * 20 : i * 20 + 20], ""]))
+    found = overview(CorpusSource(str(tmp_path)), "train")
+    assert found.documents_are == (line,)
+    assert repr(line) in found.asked
+    source = CorpusSource(str(tmp_path), documents=line, held_out={})
+    found = overview(source, "train")
+    assert (found.documents, found.asked) == (40, "")
+    assert [text.decode() for batch in source.texts("train") for text in batch] == texts
+
+
+@pytest.mark.parametrize("documents", ["", "paragraph", "line", " % "])
+def test_a_slip_is_no_line_between_documents(documents):
+    with pytest.raises(UserError, match="paragraphs, files or the line"):
+        CorpusSource("/data", documents=documents)
