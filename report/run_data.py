@@ -104,7 +104,8 @@ def load(folder: Folder, cache: Cache | None = None) -> RunData:
             tags.setdefault(tag, []).append(found)
         # A few bytes at the end are a record that is being written.
         if events.damaged and not events.damaged < 16 < file.size:
-            notes.append(f"{file.path}: {events.damaged:,} of {file.size:,} bytes are damaged.")
+            sizes = f"{events.damaged:,} of {file.size:,} bytes"
+            notes.append(f"{file.path}: {sizes} are not read, from a damaged record on.")
     for name, logged in _json_lines(folder, notes).items():
         for tag, found in logged.items():  # an event file of the same metric says the same
             points.setdefault(name, {}).setdefault(tag, [found])
