@@ -30,7 +30,7 @@ from common.errors import Failure, UserError, first_line
 from common.tables import counted
 from t5x.array_types import PyTree
 from t5x.bad_steps import REMEDY
-from t5x.checkpointing import checksums, layout
+from t5x.checkpointing import checksums, layout, orbax_writer
 from t5x.checkpointing.async_save import AsyncSave
 from t5x.checkpointing.config import SaveCheckpointConfig
 from t5x.checkpointing.lease import Lease
@@ -116,8 +116,6 @@ class Checkpointer:
 
     @functools.cached_property
     def _writer(self) -> Any:
-        from t5x.checkpointing import orbax_writer
-
         return orbax_writer.make(self._timeout)
 
     def __enter__(self) -> "Checkpointer":
@@ -166,8 +164,6 @@ class Checkpointer:
             dataset_writer = None
         if dataset_writer is not None:
             metadata[layout.HAS_POSITION] = True
-        from t5x.checkpointing import orbax_writer
-
         writer, args = self._writer, orbax_writer.arguments(state_dict, dataset_writer, name)
         self._pending = AsyncSave(
             f"checkpoint_{step}",

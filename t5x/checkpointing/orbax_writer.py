@@ -4,8 +4,6 @@
   arguments = orbax_writer.arguments(state_dict, write_position)
   writer.save("runs/tiny/checkpoint_1000", args=arguments)
   writer.wait_until_finished()
-
-Importing Orbax takes 0.1 seconds, so this module is imported when a run first saves.
 """
 
 import dataclasses
