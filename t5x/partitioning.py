@@ -358,10 +358,3 @@ def devices() -> list[jax.Device]:
     """Return the devices that the program is traced for."""
     partitioner = _active.get()
     return list(partitioner.mesh.devices.flat) if partitioner else jax.devices()
-
-
-def is_in_memory(array: jax.Array | np.ndarray) -> bool:
-    """Return whether this process has all of an array in memory, so that numpy can read it."""
-    if not isinstance(array, jax.Array):
-        return True
-    return array.is_fully_replicated and next(iter(array.devices())).platform == "cpu"

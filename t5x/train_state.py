@@ -13,12 +13,11 @@ import flax.linen as nn
 import flax.struct
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import serialization
 
 from t5x.array_types import PyTree
 from t5x.checkpointing import layer_stacking
-from t5x.partitioning import PjitPartitioner, is_in_memory
+from t5x.partitioning import PjitPartitioner
 
 
 @flax.struct.dataclass
@@ -107,13 +106,4 @@ def from_disk(state_dict: Mapping, specs: StateSpecs) -> TrainState:
     def stacked(tree):
         return specs.state.restore_state(layer_stacking.stack_layers(tree))
 
-    if not all(is_in_memory(leaf) for leaf in jax.tree.leaves(state_dict)):
-        return jax.jit(stacked, out_shardings=specs.shardings)(dict(state_dict))
-    # In numpy, since compiling that takes longer than doing it.
-    state = stacked(jax.tree.map(np.asarray, dict(state_dict)))
-
-    def place(array: np.ndarray, sharding: jax.sharding.Sharding) -> jax.Array:
-        part = lambda index: np.array(array[index])  # not shared, since the state is donated
-        return jax.make_array_from_callback(array.shape, sharding, part)
-
-    return jax.tree.map(place, state, specs.shardings)
+    return jax.jit(stacked, out_shardings=specs.shardings)(dict(state_dict))

@@ -24,7 +24,6 @@ from t5x.checkpointing import checksums, layout, reader
 from t5x.checkpointing.config import AssignmentMap, RestoreCheckpointConfig
 from t5x.checkpointing.lazy_array import DamagedCheckpoint, LazyArray
 from t5x.multihost.broadcast import raise_together
-from t5x.partitioning import is_in_memory
 
 Arrays = Mapping[str, LazyArray]
 _OPTIMIZER = "state/param_states/"
@@ -292,8 +291,6 @@ def _read_all(found: Match, dtype: str | None) -> dict[str, Any]:
 
 def digest_of(array: jax.Array) -> int:
     """Return the digest of an array, the same on all hosts."""
-    if is_in_memory(array):
-        return checksums.digest(np.asarray(array))
     return int(_digest_on_devices(array))
 
 
@@ -306,8 +303,6 @@ def digest_of_all(tree: Any) -> str:
 
 def all_finite(array: jax.Array) -> bool:
     """Return whether all of an array is finite, the same on all hosts."""
-    if is_in_memory(array):
-        return bool(np.isfinite(np.asarray(array)).all())
     return bool(_all_finite_on_devices(array))
 
 
