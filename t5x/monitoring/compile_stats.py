@@ -10,7 +10,7 @@ import resource
 import jax
 
 GIB = 2**30
-_COMPILED = "/jax/core/compile/backend_compile_duration"
+COMPILED = "/jax/core/compile/backend_compile_duration"
 _FOUND = "/jax/compilation_cache/cache_hits"
 
 
@@ -24,7 +24,7 @@ class CompileStats:
         jax.monitoring.register_event_listener(self._add_found)
 
     def _add_seconds(self, event: str, duration_secs: float, **_) -> None:
-        if event == _COMPILED:
+        if event == COMPILED:
             self.seconds.append(duration_secs)
 
     def _add_found(self, event: str, **_) -> None:

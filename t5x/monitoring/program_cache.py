@@ -1,23 +1,69 @@
-"""Keep compiled programs in a folder of this user for the next start.
+"""Keep compiled programs in a folder of this user, each with a checksum, for the next start.
 
-A cached program is machine code that runs unchecked, so none is read from a run's folder. JAX
-compiles anew what a kill has cut off.
+A cached program is machine code that runs unchecked, and JAX would run a damaged one. So none is
+read from a run's folder, and one that has changed is deleted, for JAX to compile it anew. So is one
+without a checksum, whose writing may have been cut off, unless the user names the folder, where
+`preflight` may have put it.
 """
 
+import contextlib
 import os
+import pathlib
+import zlib
 from collections.abc import Mapping
 
 import jax
+from absl import logging
+
+from t5x.monitoring.compile_stats import COMPILED
+
+_PROGRAM, _CHECKSUM = "-cache", ".crc32"  # how JAX ends a program's name, and what is added to it
 
 
 def keep_programs(environment: Mapping[str, str]) -> None:
-    """Keep programs in a folder of this user, unless JAX has a cache already.
+    """Keep programs in a folder of this user, unless JAX has a cache already; delete damaged ones.
 
     JAX_COMPILATION_CACHE_DIR sets another cache, JAX_ENABLE_COMPILATION_CACHE=false disables it.
+    In a bucket nothing is verified: each host of a pod would read all programs at each start, and
+    whoever may write programs there may write their checksums too.
     """
-    if getattr(jax.config, "jax_compilation_cache_dir") is None:  # noqa: B009 (unknown to mypy)
+    is_own = getattr(jax.config, "jax_compilation_cache_dir") is None  # noqa: B009 (unknown to mypy)
+    if is_own:
         caches = environment.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
         jax.config.update("jax_compilation_cache_dir", os.path.join(caches, "t5x", "programs"))
     if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in environment:
         # JAX keeps programs that took a second. A start also compiles dozens of smaller ones.
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
+    folder = getattr(jax.config, "jax_compilation_cache_dir")  # noqa: B009
+    if folder and "://" not in folder:
+        programs = pathlib.Path(folder)
+        _delete_damaged(programs, without_checksum=is_own)
+
+        def note(event: str, duration_secs: float, **_) -> None:
+            if event == COMPILED:
+                _note_new(programs)
+
+        jax.monitoring.register_event_duration_secs_listener(note)
+
+
+def _checksum(path: pathlib.Path) -> str:
+    return f"{zlib.crc32(path.read_bytes()):08x}"
+
+
+def _delete_damaged(folder: pathlib.Path, without_checksum: bool) -> None:
+    for program in folder.glob(f"*{_PROGRAM}"):
+        noted = pathlib.Path(f"{program}{_CHECKSUM}")
+        with contextlib.suppress(OSError):  # deleted by another run meanwhile
+            is_noted = noted.exists()
+            if noted.read_bytes() != _checksum(program).encode() if is_noted else without_checksum:
+                logging.warning("%s is damaged or cut off: its program is compiled anew.", program)
+                program.unlink()
+                noted.unlink(missing_ok=True)
+
+
+def _note_new(folder: pathlib.Path) -> None:
+    with contextlib.suppress(OSError):  # a full disk
+        names = set(os.listdir(folder))
+        for name in names:
+            if name.endswith(_PROGRAM) and f"{name}{_CHECKSUM}" not in names:
+                (folder / f"{name}{_CHECKSUM}").write_text(_checksum(folder / name))
