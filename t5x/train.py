@@ -69,9 +69,12 @@ from t5x.models import EncoderDecoderModel
 from t5x.multihost import roll_call
 from t5x.multihost.broadcast import raise_together
 from t5x.partitioning import PjitPartitioner
+from t5x.settings import left_out
 from t5x.train_state import TrainState, from_disk, initial_state, state_specs, to_disk
 from t5x.trainer import Trainer
 from t5x.watch import Watch
+
+left_out.answer_for(__name__)
 
 
 def train(
