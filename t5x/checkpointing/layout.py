@@ -77,8 +77,16 @@ def damaged_steps(run_folder: str) -> list[int]:
     """Return the steps of checkpoints that were complete and have lost what shows it, ascending.
 
     These are folders with a checkpoint's name and some content which are neither complete nor what
-    an interrupted save or deletion leaves.
+    an interrupted save or deletion leaves. Raise UserError for anything else of that name: it would
+    be in the way of a save.
     """
+    for name in _names(run_folder):
+        path = os.path.join(run_folder, name)
+        if step_of(name) is not None and "://" not in path and not os.path.isdir(path):
+            raise UserError(
+                f"{path} has the name of a checkpoint, but is no folder, nor a link to one: move "
+                "it away."
+            )
     found = []
     for step in _steps(run_folder):
         path = epath.Path(step_folder(run_folder, step))
@@ -163,11 +171,22 @@ def write_checksums(folder: epath.Path, save: str | None = None) -> None:
         (folder / _CHECKSUMS).write_text(json.dumps(sums | ({SAVE: save} if save else {})))
 
 
+def check_entries(folder: str) -> None:
+    """Raise DamagedCheckpoint for a pipe, whose reader would hang, or a link that leads nowhere."""
+    for home, _, names in os.walk(folder, followlinks=True):
+        for path in (os.path.join(home, name) for name in names):
+            if not os.path.isfile(path):
+                raise DamagedCheckpoint(
+                    f"{path} is neither a file nor a link to one; restore another checkpoint."
+                )
+
+
 def check_checksums(folder: str) -> None:
     """Raise DamagedCheckpoint if a file that `write_checksums` saw is missing or has changed.
 
     The same if the checkpoint's metadata is of another save.
     """
+    check_entries(folder)
     path = epath.Path(folder)
     if not (path / _CHECKSUMS).exists():
         return

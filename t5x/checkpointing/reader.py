@@ -42,6 +42,7 @@ def open_checkpoint(path: str, together: bool = False) -> dict[str, LazyArray]:
     `scalable_t5.layer_by_layer`. Raise UserError if it holds no complete checkpoint,
     DamagedCheckpoint if files inside are missing or cut off.
     """
+    layout.check_entries(path)
     kind = layout.kind(path)
     if kind == "legacy":
         return scalable_t5.layer_by_layer(_read_legacy(path), together)

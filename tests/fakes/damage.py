@@ -14,6 +14,7 @@ import dataclasses
 import functools
 import json
 import logging
+import os
 import pathlib
 import random
 import shutil
@@ -36,6 +37,7 @@ STEPS = (4, 8, 12)
 JSONS = {"a JSON list": [], "a JSON object": {}, "a JSON number": 7, "a JSON null": None}
 JSONS |= {"a JSON string": "x", "a JSON object of lists": {"state": [], "custom_metadata": []}}
 KINDS = ("deleted", "emptied", "truncated", "random bytes", "flipped bytes", "a folder", *JSONS)
+KINDS += ("a pipe", "a link to nothing", "a link to itself")
 # A part of a checkpoint that a hasty cleaning takes away.
 FOLDERS = ("state", "dataset", "state/ocdbt.process_0", "state/d")
 
@@ -51,10 +53,14 @@ def damage(path: pathlib.Path, kind: str, rng: random.Random | None = None) -> N
         shutil.rmtree(path)
         return
     rng, data = rng or random.Random(0), bytearray(path.read_bytes())
-    if kind in ("deleted", "a folder"):
+    if kind in ("deleted", "a folder", "a pipe", "a link to nothing", "a link to itself"):
         path.unlink()
         if kind == "a folder":
             path.mkdir()
+        elif kind == "a pipe":
+            os.mkfifo(path)
+        elif kind != "deleted":
+            path.symlink_to("absent" if kind == "a link to nothing" else path.name)
         return
     if kind == "flipped bytes":
         for place in rng.sample(range(len(data)), min(len(data), 8)):

@@ -7,6 +7,7 @@ import pytest
 
 from common.errors import UserError
 from fakes import damage, toy
+from t5x.checkpointing import layout
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +34,9 @@ def damaged(starter, tmp_path, *damages):
         ("dataset", "deleted"),
         ("dataset/stream.json", "a folder"),
         ("dataset/checksums.json", "a JSON list"),
+        ("dataset/stream.json", "a pipe"),
+        ("state/manifest.ocdbt", "a pipe"),
+        ("_CHECKPOINT_METADATA", "a link to itself"),
     ],
 )
 def test_the_newest_is_damaged(starter, tmp_path, path, kind):
@@ -85,13 +89,21 @@ def test_a_checkpoint_of_another_name_is_refused_by_its_own(starter, tmp_path):
             toy.train(tmp_path / "run", train_dataset_cfg=starter.data, **settings)
 
 
+@pytest.mark.parametrize("odd", ["a file", "a pipe", "a link to nothing", "a link to itself"])
+def test_what_only_has_the_name_of_a_checkpoint_is_refused(odd, starter, tmp_path):
+    shutil.copytree(starter.folder, tmp_path / "run")
+    (tmp_path / "run/checkpoint_99").touch()
+    damage.damage(tmp_path / "run/checkpoint_99", "emptied" if odd == "a file" else odd)
+    found = starter.start(tmp_path / "run")
+    assert f"{tmp_path}/run/checkpoint_99" in found.error
+    assert layout.all_steps(str(tmp_path / "run")) == [4, 8, 12]
+
+
 def test_names_that_are_no_steps_are_left_alone(starter, tmp_path):
     shutil.copytree(starter.folder, tmp_path / "run")
     names = ("checkpoint_013", "checkpoint_\u0661", "checkpoint_-1", "checkpoint_")
     for name in names:
         (tmp_path / "run" / name).mkdir()
-    names += ("checkpoint_99",)  # a file
-    (tmp_path / "run/checkpoint_99").touch()
     assert starter.start(tmp_path / "run").step == 12
     assert all((tmp_path / "run" / name).exists() for name in names)
 
