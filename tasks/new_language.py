@@ -34,7 +34,7 @@ import unicodedata
 
 from common import arguments
 from common.errors import ROOT, UserError, guarded
-from common.tables import counted, data_size
+from common.tables import amount, counted, data_size
 from tasks import added_language
 from tasks.corpus.names import LIST, given
 from tasks.languages import table
@@ -52,6 +52,7 @@ OTHER_TOKENS_PER_STEP = 128 * 568
 # More repetitions of a corpus teach clearly less than new text (Muennighoff et al. 2023,
 # arXiv:2305.16264).
 EPOCHS = 4
+MOST_EPOCHS = 40  # beyond them, as good as nothing
 BYTES_PER_TOKEN = 4  # roughly
 PIECES = ((1e9, 64_000), (1e8, 32_000), (5e6, 8_192), (0.0, 2_048))  # by bytes of text
 MOST_PIECES = {"tiny": 8_192}
@@ -239,12 +240,22 @@ def pieces(text: Text, size: str) -> int:
 
 def epochs(text: Text, size: str, steps: int) -> float:
     """Return about how many epochs so many steps are."""
-    return steps * TOKENS_PER_STEP.get(size, OTHER_TOKENS_PER_STEP) / text.tokens
+    return steps * TOKENS_PER_STEP.get(size, OTHER_TOKENS_PER_STEP) / max(text.tokens, 1)
+
+
+def is_too_little(text: Text, size: str) -> bool:
+    """Return whether the fewest steps of the smallest model would be too many for the text."""
+    return size in STEPS and epochs(text, size, STEPS[size][0]) > MOST_EPOCHS
 
 
 def train_steps(text: Text, size: str) -> int:
-    """Return the steps of about `EPOCHS` epochs, in hundreds or thousands, within limits."""
+    """Return the steps of about `EPOCHS` epochs, in hundreds or thousands, within limits.
+
+    Of a text that is too little they are those of about `MOST_EPOCHS`.
+    """
     least, most = STEPS.get(size, OTHER_STEPS)
+    if is_too_little(text, size):
+        least = max(round(MOST_EPOCHS / epochs(text, size, 1), -2), 100)
     wanted = round(EPOCHS / epochs(text, size, 1), -2 if size in STEPS else -3)
     return int(min(max(wanted, least), most))
 
@@ -303,12 +314,12 @@ def report(text: Text, size: str, written: list[str]) -> str:
     """Return what was written, what the corpus holds, and the three commands that follow."""
     called, steps = names(text, size), train_steps(text, size)
     rows = "16 rows of 128" if size in STEPS else "128 rows of 512"
-    times = epochs(text, size, steps)
+    times = float(f"{epochs(text, size, steps):.2g}")
     suits = default_size(text)
     lines = [
         text.found,
-        f"about {text.tokens / 1e6:,.1f} million tokens, which suit a model of --size {suits}",
-        f"{steps:,} steps of {rows} tokens are about {counted(times, 'epoch', '.2g')}",
+        f"about {amount(text.tokens)} tokens, which suit a model of --size {suits}",
+        f"{steps:,} steps of {rows} tokens are about {counted(times, 'epoch', ',.15g')}",
         *(f"wrote {path}" for path in written),
         "",
         "Now train the vocabulary, then the model (first with --dry_run, which checks all), and "
@@ -318,6 +329,14 @@ def report(text: Text, size: str, written: list[str]) -> str:
         f"  bash launch/{called['recipe']}.sh",
         f"  bash convert/convert.sh runs/{called['recipe']}",
     ]
+    if is_too_little(text, size):
+        enough = STEPS[size][0] * TOKENS_PER_STEP[size] * BYTES_PER_TOKEN / EPOCHS
+        lines[1:3] = [
+            f"{data_size(text.text_bytes)} are too little text to learn a language from: the "
+            f"smallest recipe suits {data_size(enough)} or more. Its {steps:,} steps read all of "
+            f"this text {times:,.15g} times, so that the model learns it by heart. Add text, or "
+            "add the language to a model that knows others (--from google/umt5-small --keep eng).",
+        ]
     order = list(PARTITIONS)
     if order.index(suits) < min(order.index(size), order.index("base")):
         lines.insert(

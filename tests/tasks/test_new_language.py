@@ -1,6 +1,8 @@
 """A language named on the command line, or a user's text, gets a recipe that works."""
 
+import dataclasses
 import importlib.util
+import re
 import shlex
 import subprocess
 import sys
@@ -119,6 +121,17 @@ def test_size_vocabulary_and_steps_follow_from_the_amount_of_text(tmp_path):
     assert "little text for base" in new_language.report(of("amharic"), "base", [])
     assert "little text" not in new_language.report(of("amharic"), "small", [])
     assert new_language.pieces(of("amharic"), "small") > new_language.pieces(own(tmp_path), "tiny")
+
+
+@pytest.mark.parametrize("size", [0.0, 50.0, 20e3, 100e3, 1e6, 50e6])
+def test_steps_of_little_text_are_few_and_what_it_lacks_is_said(size):
+    text = dataclasses.replace(of("abi_Latn"), text_bytes=size, tokens=size / 4)
+    said, steps = new_language.report(text, "tiny", []), new_language.train_steps(text, "tiny")
+    assert not re.search(r"\de[+-]?\d", said)
+    assert 100 <= steps <= 2_000
+    assert ("too little text" in said) == (size < 60e3)
+    if size >= 20e3:
+        assert new_language.epochs(text, "tiny", steps) < 1.5 * new_language.MOST_EPOCHS
 
 
 @pytest.mark.parametrize("code", ["ja", "cmn_Hani", "kor_Hang"])
