@@ -9,6 +9,7 @@ The documents of a small corpus on this machine are counted, which takes a few s
 """
 
 import collections
+import contextlib
 import dataclasses
 import itertools
 import re
@@ -16,8 +17,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from common.errors import UserError
 from common.tables import counted
-from tasks.corpus import contents, files, held_out, slices
+from tasks.corpus import contents, files, held_out, names, slices
 from tasks.corpus.files import CorpusFile
 from tasks.corpus.formats import DOCUMENTS
 from tasks.corpus.source import CorpusSource
@@ -27,6 +29,7 @@ COUNTED_BYTES, COUNTED_FILES = 16e6, 2_000
 _HEAD, _HEADS = 64 << 10, 16  # bytes of a file, and files, whose lines are looked at
 _LINES_OF_A_PARAGRAPH = (1.5, 40.0)  # on average
 # Files that seem to be a document each are many and small, and their lines are short.
+_SHOWN = 3  # files of another split
 _MANY_FILES, _SMALL_BYTES, _SHORT_LINE = 20, 64 << 10, 120
 # A line between documents: one sign, also several times, that ends no sentence, or a tag.
 _SEPARATOR = re.compile(r"([^\w\s.,!?…])(\s*\1)*|<\W?\w+\W?>")
@@ -39,8 +42,9 @@ class Overview:
 
     `documents` in these files, None if they are not counted. `unit`: what a document is, "a line",
     "a paragraph", "a file", "a record", "up to each line '%'". `held_out`: by split, the documents,
-    or their share where they are not counted. `looks_like`: why lines seem to be no documents, ""
-    if they do not. `documents_are`: what `documents` of the source may then be.
+    or their share where they are not counted. `others`: of 'train' on this machine, the files of
+    the other splits. `looks_like`: why lines seem to be no documents, "" if they do not.
+    `documents_are`: what `documents` of the source may then be.
     """
 
     split: str
@@ -48,6 +52,7 @@ class Overview:
     unit: str
     documents: int | None
     held_out: dict[str, float]
+    others: dict[str, Sequence[CorpusFile]]
     looks_like: str
     documents_are: tuple[str, ...]
 
@@ -75,10 +80,16 @@ class Overview:
         held = {name: self._amount(n) for name, n in self.held_out.items()}
         if self.split in held:
             return f"{said}; {held[self.split]} of them are split {self.split!r}"
-        return said + "".join(f"; {n} held out as {name!r}" for name, n in held.items())
+        said += "".join(f"; {n} held out as {name!r}" for name, n in held.items())
+        return said + "".join(f"; {name!r} is {_few(files)}" for name, files in self.others.items())
 
     def _amount(self, n: float) -> str:
         return f"{n:.2g}%" if self.documents is None else f"{int(n):,}"
+
+
+def _few(files: Sequence[CorpusFile]) -> str:
+    shown = ", ".join(names.name_of(str(file)) for file in files[:_SHOWN])
+    return shown if len(files) <= _SHOWN else counted(len(files), "file")
 
 
 def overview(source: CorpusSource, split: str) -> Overview:
@@ -90,8 +101,7 @@ def overview(source: CorpusSource, split: str) -> Overview:
     split = slices.full(split)
     found, shares = source.list_files(split), source.shares(split)
     documents, held = None, {name: 100 * share for name, share in shares.items()}
-    is_small = source.is_local and len(found) <= COUNTED_FILES
-    if is_small and (source.text_bytes(split) or 0) <= COUNTED_BYTES:
+    if is_small(source, split):
         texts = [text for batch in source.texts(split) for text in batch]
         documents = len(texts)
         held = {
@@ -101,7 +111,18 @@ def overview(source: CorpusSource, split: str) -> Overview:
     if found[0].kind in ("text", "tar"):
         is_named = source.documents in DOCUMENTS
         unit = f"a {source.documents[:-1]}" if is_named else f"up to each line {source.documents!r}"
-    return Overview(split, len(found), unit, documents, held, *_looks_like(source, found))
+    others = dict[str, Sequence[CorpusFile]]()
+    if split == "train" and source.is_local:
+        for name in (name for name in source.splits if name not in (split, *shares)):
+            with contextlib.suppress(UserError):  # the corpus lacks it
+                others[name] = source.list_files(name)
+    return Overview(split, len(found), unit, documents, held, others, *_looks_like(source, found))
+
+
+def is_small(source: CorpusSource, split: str) -> bool:
+    """Return whether a split is on this machine and is read in a few seconds at most."""
+    few = source.is_local and len(source.list_files(split)) <= COUNTED_FILES
+    return few and (source.text_bytes(split) or 0) <= COUNTED_BYTES
 
 
 def _looks_like(source: CorpusSource, found: Sequence[CorpusFile]) -> tuple[str, tuple[str, ...]]:
