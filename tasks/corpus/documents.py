@@ -270,7 +270,7 @@ class Screened(NamedTuple):
     """What becomes of some records, in their order, each copy after its record.
 
     `texts`: in UTF-8, None where the record is skipped. `codes`: int32 [k], how each is counted;
-    see `counts.code`. `labels`: the values that are skipped as unknown labels, each once.
+    see `counts.code`. `labels`: the values that are skipped as unknown labels.
     """
 
     texts: list[bytes | None]
@@ -293,14 +293,14 @@ def screen(records: Iterable, column: Column, max_chars: int) -> Screened:
     longest = max_chars if column.max_chars is None else min(max_chars, column.max_chars)
     texts: list[bytes | None] = []
     codes: list[int] = []
-    labels: dict[str, None] = {}
+    labels: list[str] = []
     for record in records:
         text = record if record in UNUSABLE else column.extract(record)
         if reason := _fault(text, longest) or _filtered(record, text, column):
             texts.append(None)
             codes.append(code(f"skipped_{reason}"))
             if isinstance(text, UnknownLabel):
-                labels[text.label] = None
+                labels.append(text.label)
             continue
         how = code("kept_with_numbers") if column.has_numbers(record) else 0
         try:
@@ -311,7 +311,7 @@ def screen(records: Iterable, column: Column, max_chars: int) -> Screened:
         more = column.count_copies(record) - 1
         texts += [encoded] * (1 + more)
         codes += [how, *[code(EXTRA_COPIES)] * more]
-    return Screened(texts, np.array(codes, np.int32), [*labels])
+    return Screened(texts, np.array(codes, np.int32), labels)
 
 
 def _fault(text, max_chars: int) -> str | None:

@@ -25,6 +25,7 @@ Resuming reads the records once again, or of PARTS at most one part (of a compre
 one file).
 """
 
+import collections
 import contextlib
 import json
 import zlib
@@ -430,6 +431,10 @@ class CorpusSource(seqio.DataSource):
                 f"read, skipped {found.counter.skipped()}{found.remedy(self.column)}"
             )
         return [text.decode() for text in found.texts[:n]]
+
+    def unknown_labels(self, split: str, n: int) -> collections.Counter[str]:
+        """Return how often each label that is no class is in the records of the first `n` texts."""
+        return collections.Counter(self._beginning(split, n, 30.0).labels)
 
     def _check_columns(self, split: str) -> None:
         """Raise UserError if a parquet file lacks a column, by all footers read in FOOTERS_S."""

@@ -9,6 +9,7 @@ The dry run, preflight and `python -m tasks.look` show it, judged by `tasks.look
 import collections
 import dataclasses
 import itertools
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -20,7 +21,7 @@ from common.tables import CheckResult
 from tasks import vocabularies
 from tasks.corpus.counts import CODED, EXTRA_COPIES, NOTES, SKIPS
 from tasks.corpus.formats import contents_of
-from tasks.corpus.overview import Overview, overview
+from tasks.corpus.overview import Overview, is_small, overview
 from tasks.corpus.source import CorpusSource
 from tasks.look import sampling, signs, size
 from tasks.objectives import registry
@@ -62,9 +63,10 @@ class Look:
 
     `overview`: what was understood of the corpus, None unless it is a `CorpusSource`. `files`: of
     the split by format, "jsonl gz", none if they are unknown; `file_bytes`: their size, if it is
-    listed; `passed_over`: (address, reason) of others. `counts`: as a run's metrics name
-    them, see `tasks.corpus.counts`. `scripts`: shares of the letters, and of these `foreign` the
-    scripts that the vocabulary does not write, with an example. `characters` and `repetition`: what
+    listed; `passed_over`: (address, reason) of others. `counts`: as a run's metrics name them, see
+    `tasks.corpus.counts`. `unknown_labels`: those that are no class, with their counts, most
+    frequent first. `scripts`: shares of the letters, and of these `foreign` the scripts that the
+    vocabulary does not write, with an example. `characters` and `repetition`: what
     `tasks.look.signs` says. `unknown_characters`: with their counts, most frequent first, and the
     first as it is met. `targets`: None where a text is its own target. `documents`: texts by
     feature. `examples`: features as (whether it is a sentinel, text). `corpus_tokens`: of the
@@ -82,6 +84,7 @@ class Look:
     mixing: str
     sampled: int
     counts: Mapping[str, int]
+    unknown_labels: Sequence[tuple[str, int]]
     words: int
     letters: int
     by_bytes: bool
@@ -198,6 +201,7 @@ def look(
         mixing=source.mixing(split, _SHARDS) if hasattr(source, "mixing") else "unknown",
         sampled=len(rows),
         counts=read,
+        unknown_labels=_unknown_labels(source, split, len(rows)),
         words=sum(len(text.split()) for text in everything),
         letters=sum(map(len, everything)),
         by_bytes=isinstance(vocabulary, seqio.ByteVocabulary),
@@ -267,6 +271,13 @@ def _formats(source: Any, split: str) -> dict[str, int]:
     encodings = {file: contents_of(file).encoding for file in opened}
     named = lambda file: (file.kind, file.compression, encodings.get(file, "").replace("utf-8", ""))
     return collections.Counter(" ".join(filter(None, named(file))) for file in found)
+
+
+def _unknown_labels(source: Any, split: str, n: int) -> list[tuple[str, int]]:
+    """Return the labels that are no class, of a small corpus all of them."""
+    if not (isinstance(source, CorpusSource) and source.column.known_labels):
+        return []
+    return source.unknown_labels(split, sys.maxsize if is_small(source, split) else n).most_common()
 
 
 def _size(source: Any, split: str) -> int | None:

@@ -16,7 +16,8 @@ import tensorflow as tf
 
 from common.errors import UserError
 from tasks import vocabularies
-from tasks.corpus.source import PARTS, CorpusSource
+from tasks.corpus.overview import is_small
+from tasks.corpus.source import PARTS, RECORDS, CorpusSource
 from tasks.objectives import registry
 from tasks.text import normalize
 
@@ -30,19 +31,22 @@ def documents(
 ) -> Iterator[dict[str, str]]:
     """Yield the usable documents of a split once, in an order that is spread over the corpus.
 
-    Files, and parts of large files, are drawn at random and read alternately, the same ones for
-    the same `seed`. Without `shuffle`, and from sources of other kinds than `CorpusSource`, they
-    are read in their own order. Features that are no text are left out.
+    Of a small corpus each is drawn from all of it; of a larger one files, and parts of large files,
+    are drawn at random and read alternately. They are the same for the same `seed`. Without
+    `shuffle`, and from sources of other kinds than `CorpusSource`, they are read in their own
+    order. Features that are no text are left out.
 
     Raises:
       UserError: the corpus cannot be read; one sentence.
     """
-    if shuffle and isinstance(source, CorpusSource):
+    if not (shuffle and isinstance(source, CorpusSource)):
+        found = [source.get_dataset(split=split, shuffle=False)]
+    elif is_small(source, split):
+        found = [source.get_dataset(split, True, seed, order=RECORDS)]
+    else:
         count = min(len(source.list_files(split)), _AT_ONCE)
         shards = [seqio.ShardInfo(index, count) for index in range(count)]
         found = [source.get_dataset(split, True, seed, shard, order=PARTS) for shard in shards]
-    else:
-        found = [source.get_dataset(split=split, shuffle=False)]
     try:
         for rows in itertools.zip_longest(*(dataset.as_numpy_iterator() for dataset in found)):
             yield from (_texts_of(row) for row in rows if row is not None)

@@ -30,6 +30,7 @@ MOST_TOKENS, FEWEST_LETTERS = 2.5, 2.5
 MOST_EPOCHS, MOST_EPOCHS_OF_PAIRS = 4.0, 100.0
 _LONGEST_WORD = 12  # characters of a mean word, in scripts that separate words
 _VOCABULARY = "VOCABULARY_FILE to one made from this corpus"
+_LABELS = 5  # shown
 _SHOWN = 600  # characters of an example
 _UNUSABLE = ("null", "not_text", "not_UTF-8", "malformed")
 
@@ -82,6 +83,11 @@ def _records(found: Look) -> CheckResult:
     if left_out:
         figure += f", {sum(left_out.values()) / max(read, 1):.1%} without usable text"
     figure += f": {', '.join(said)}" if said else ""
+    if labels := found.unknown_labels:
+        named = ", ".join(f"{label!r} × {n:,}" for label, n in labels[:_LABELS])
+        more = f" and {len(labels) - _LABELS:,} more" if len(labels) > _LABELS else ""
+        to_set = "`labels` or `classes` of the task to all, unless those rows should go"
+        return judged("records", False, f"{figure}; no class is {named}{more}", to_set, WARNING)
     unusable = sum(left_out.get(reason, 0) for reason in _UNUSABLE) > MOST_UNUSABLE * read
     by_lines = any(kind.startswith("text") for kind in found.files)
     empty = not by_lines and left_out.get("empty", 0) > MOST_EMPTY * read

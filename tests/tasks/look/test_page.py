@@ -38,6 +38,7 @@ FOUND = Look(
     foreign_example="",
     characters=warning("NUL in 3 of 1,000 documents", "another file"),
     repetition=ok("nothing"),
+    unknown_labels=[],
     unknown_characters=[("☃", 12), ("\u0301", 1)],
     unknown_example="“om de zăpadă ☃”",
     targets=None,

@@ -1,11 +1,13 @@
 """A sample is spread over the corpus, and examples are those of the task itself."""
 
+import collections
 import itertools
 
 import pytest
 import seqio
 
 from fakes import corpora as fake_corpora
+from tasks.corpus import overview
 from tasks.corpus.source import CorpusSource
 from tasks.jobs import summarization  # noqa: F401  registers cnn_dailymail
 from tasks.look import sampling
@@ -30,7 +32,17 @@ def take(source, n, **settings):
     return [row["text"] for row in itertools.islice(found, n)]
 
 
-def test_a_sample_is_spread_over_files_and_reads_little(source):
+@pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet", "txt"])
+def test_a_sample_of_a_small_sorted_file_is_of_all_of_it(tmp_path, kind):
+    fake_corpora.write(tmp_path, kind, [str(i // 1000) for i in range(5000)], "train")
+    source = CorpusSource(str(tmp_path), splits=("train",))
+    counts = collections.Counter(text[0] for text in take(source, 100))
+    assert set(counts) == set("01234")
+    assert max(counts.values()) < 50
+
+
+def test_a_sample_is_spread_over_files_and_reads_little(source, monkeypatch):
+    monkeypatch.setattr(overview, "COUNTED_BYTES", 0)  # as of a large corpus
     texts = take(source, 64)
     assert len({text.split()[0] for text in texts}) == 16
     assert len(set(texts)) == 64

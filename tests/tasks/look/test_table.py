@@ -116,6 +116,18 @@ def test_a_vocabulary_made_of_a_corpus_raises_no_alarm(kind, first, between, row
         assert all(said in other["scripts"].figure for said in ("Latin", "“"))
 
 
+def test_labels_that_are_no_class_are_named_with_their_counts(rows, tmp_path):
+    labels = ["da"] * 1500 + ["nu"] * 1500 + ["poate"] * 7 + ["n/a"] * 3
+    lines = [f"{GOOD[i % len(GOOD)][:60]} {i}\t{label}" for i, label in enumerate(labels)]
+    (tmp_path / "train.tsv").write_text("\n".join(["text\tlabel", *lines, ""]))
+    columns = {"inputs": "text", "targets": "label"}
+    settings = {"columns": columns, "labels": {"targets": {"da": "da", "nu": "nu"}}}
+    row = rows(Rows(str(tmp_path), splits=("train",), **settings))["records"]
+    assert row.verdict == WARNING
+    assert row.to_set
+    assert "'poate' × 7, 'n/a' × 3" in row.figure
+
+
 def test_copies_that_a_column_asks_for_are_no_duplicates(rows, tmp_path):
     write(tmp_path, GOOD)
     source = CorpusSource(str(tmp_path), column=Column("text", file_copies={"train*": 2}))
