@@ -44,9 +44,11 @@ class CardMetadata:
 
         `language` is the code of the run's, None if it is unknown.
         """
-        wanted = {f"--language {language or '<code>'}": self.language}
-        wanted["--license <id>"] = self.license
-        flags = [flag for flag, given in wanted.items() if not given]
+        wanted = (
+            (f"--language {language or '<code>'}", self.language),
+            ("--license <id>", self.license),
+        )
+        flags = [flag for flag, given in wanted if not given]
         if not flags:
             return None
         names = " and no ".join(flag.split()[0].removeprefix("--") for flag in flags)

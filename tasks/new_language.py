@@ -190,22 +190,23 @@ def of_files(
     found, size = f"{path}: {unknown}", None
     if path.startswith(("/", LIST)) or "://" in path:  # not of the hub, which may not answer
         seen, size = overview(source, "train"), source.text_bytes("train")
-        amount = unknown if size is None else f"about {data_size(size)} of text"
-        found = f"{path}: {amount}, {seen}"
+        known = unknown if size is None else f"about {data_size(size)} of text"
+        found = f"{path}: {known}, {seen}"
         if seen.looks_like:
-            flags = (f"--documents={shlex.quote(each)}" for each in seen.documents_are)
-            found += f"\n{seen.looks_like}: give {' or '.join(flags)}, or lines if that is right"
+            may_be = (f"--documents={shlex.quote(each)}" for each in seen.documents_are)
+            found += f"\n{seen.looks_like}: give {' or '.join(may_be)} and --overwrite, or "
+            found += "--documents=lines if that is right"
     text_bytes = PIECES[0][0] if size is None else float(size)
     settings = {"column": column, "documents": documents}
     written = [f"{key}={_quoted(value)}" for key, value in settings.items() if value]
-    column_flag = f" --column {shlex.quote(column)}" if column else ""
+    flags = "".join(f" --{k}={shlex.quote(v)}" for k, v in settings.items() if v)
     return Text(
         about=f"{name}: pretraining on {path}",
         module=name,
         short=name,
         source=f"CorpusSource({', '.join([_quoted(path), *written])})",
         imports="from tasks.corpus.source import CorpusSource",
-        flags=f"--corpus {shlex.quote(path)}{column_flag} --max_documents {SAMPLE}",
+        flags=f"--corpus {shlex.quote(path)}{flags} --max_documents {SAMPLE}",
         text_bytes=text_bytes,
         tokens=text_bytes / BYTES_PER_TOKEN,
         found=found,
@@ -255,7 +256,7 @@ def train_steps(text: Text, size: str) -> int:
     """
     least, most = STEPS.get(size, OTHER_STEPS)
     if is_too_little(text, size):
-        least = max(round(MOST_EPOCHS / epochs(text, size, 1), -2), 100)
+        least = max(int(round(MOST_EPOCHS / epochs(text, size, 1), -2)), 100)
     wanted = round(EPOCHS / epochs(text, size, 1), -2 if size in STEPS else -3)
     return int(min(max(wanted, least), most))
 

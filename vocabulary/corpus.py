@@ -19,7 +19,7 @@ from tasks.text.normalize import normalize
 
 MODEL_HELP = "SentencePiece file, run or converted folder, or Hugging Face hub name"
 MAX_LINE_BYTES = 4_000
-_FLAGS = ("corpus", "column", "config", "split", "max_documents")
+_FLAGS = ("corpus", "column", "documents", "config", "split", "max_documents")
 _RETRY_SECONDS = 60.0  # of a failing network: someone waits at the terminal
 _REPORT_SECONDS = 10
 
@@ -40,6 +40,8 @@ def add_arguments(
     add("--module", type=arguments.text, help="of --task: tasks.my_language registers them")
     about = "column of the text, or a template of several, {title}\\n{body}"
     add("--column", type=arguments.text, default="text", help=about)
+    about = "of plain text: lines (the default), paragraphs, files, or the line between documents"
+    add("--documents", type=arguments.text, help=about)
     add("--config", help="configuration of a hub corpus")
     add("--split", type=arguments.text, default="train", help="the split to read")
     about = "read at most this many documents, drawn from all of it"
@@ -107,6 +109,7 @@ def read_documents(
     corpus: str,
     *,
     column: str = "text",
+    documents: str | None = None,
     config: str | None = None,
     split: str = "train",
     max_documents: int | None = None,
@@ -132,6 +135,7 @@ def read_documents(
     source = CorpusSource(
         *(names.given(corpus), config),
         column=column,
+        documents=documents,
         splits=(slices.full(split),),
         retry_policy=RetryPolicy(_RETRY_SECONDS),
     )

@@ -134,7 +134,7 @@ def _looks_like(source: CorpusSource, found: Sequence[CorpusFile]) -> tuple[str,
     counts = collections.Counter(line for lines in heads for line in lines if line)
     (line, n), (_, other) = [*counts.most_common(2), ("", 0), ("", 0)][:2]
     if n >= max(_OFTEN, _OFTENER * other) and _SEPARATOR.fullmatch(line):
-        return f"The line {line!r} stands {n:,} times, as between documents", (line,)
+        return f"The line {line!r} stands at least {n:,} times, as between documents", (line,)
     paragraphs = [group for lines in heads for group in _paragraphs(lines)]
     if not paragraphs:
         return "", ()

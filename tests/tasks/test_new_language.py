@@ -170,7 +170,7 @@ def test_the_column_and_the_documents_of_own_text_are_in_the_task(tmp_path):
     source = eval(text.source, {"CorpusSource": CorpusSource})
     assert {*source.peek("train"), *source.peek("validation")} == {'an "ö"\n"unu"', 'two\n"doi"'}
     flags = shlex.split(text.flags)
-    assert flags[flags.index("--column") + 1] == source.column.name
+    assert f"--column={source.column.name}" in flags
     (tmp_path / "messages.csv").rename(tmp_path / "poems.txt")
     (tmp_path / "poems.txt").write_text("a\nb\n\nc\nd\n\ne\nf\n\n")
     assert "--documents" in new_language.of_files(str(tmp_path), "uk").found
@@ -178,6 +178,7 @@ def test_the_column_and_the_documents_of_own_text_are_in_the_task(tmp_path):
     assert "--documents" not in text.found
     source = eval(text.source, {"CorpusSource": CorpusSource})
     assert {*source.peek("train")} < {"a b", "c d", "e f"}
+    assert "--documents=paragraphs" in shlex.split(text.flags)
 
 
 def test_existing_files_are_kept(root):

@@ -108,6 +108,12 @@ def test_records_that_a_task_skips_are_reported(tmp_path, caplog):
     assert "1 malformed" in caplog.text
 
 
+@pytest.mark.parametrize(("documents", "found"), [(None, 5), ("%", 2), ("files", 1)])
+def test_plain_text_is_divided_as_a_task_divides_it(tmp_path, documents, found):
+    (tmp_path / "a.txt").write_text("unu\ndoi\n%\ntrei\n%\n")
+    assert len([*corpus.read_documents(f"{tmp_path}/a.txt", documents=documents)]) == found
+
+
 def test_a_sample_is_spread_over_all_files_and_the_same_every_time(tmp_path):
     for file in range(10):
         rows = [json.dumps({"text": f"{file} {row}"}) for row in range(20)]
@@ -116,6 +122,6 @@ def test_a_sample_is_spread_over_all_files_and_the_same_every_time(tmp_path):
     found = read(40)
     assert found == read(40)
     assert len(set(found)) == 40
-    assert len({text.split()[0] for text in found[:8]}) == 8
+    assert len({text.split()[0] for text in found}) == 10
     assert sorted(read(10_000)) == sorted(read())
     assert {text.split()[0] for text in read()[:20]} == {"0"}, "otherwise in their order"
