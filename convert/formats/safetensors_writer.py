@@ -23,18 +23,19 @@ def write(
     folder: Path, tensors: Mapping[str, LazyArray], dtype: str, shard_bytes: int = 5 * 10**9
 ) -> None:
     """Write tensors, by name, into `folder`; `dtype` is "float32" or "bfloat16"."""
-    files = _split(tensors, dtype, shard_bytes)
-    weight_map: dict[str, str] = {}
-    for number, names in enumerate(files, start=1):
-        file_name = f"model-{number:05d}-of-{len(files):05d}.safetensors"
-        if len(files) == 1:
-            file_name = "model.safetensors"
+    from huggingface_hub import split_state_dict_into_shards_factory
+
+    split = split_state_dict_into_shards_factory(
+        dict(tensors),
+        get_storage_size=lambda tensor: math.prod(tensor.shape) * DTYPES[dtype].itemsize,
+        filename_pattern="model{suffix}.safetensors",
+        max_shard_size=shard_bytes,
+    )
+    for file, names in split.filename_to_tensors.items():
         values = {n: np.ascontiguousarray(tensors[n].read(), DTYPES[dtype]) for n in names}
-        _save(folder / file_name, values)
-        weight_map |= dict.fromkeys(names, file_name)
-    if len(files) > 1:
-        total = sum(_nbytes(tensor, dtype) for tensor in tensors.values())
-        index = {"metadata": {"total_size": total}, "weight_map": weight_map}
+        _save(folder / file, values)
+    if split.is_sharded:
+        index = {"metadata": split.metadata, "weight_map": split.tensor_to_filename}
         write_json(folder / "model.safetensors.index.json", index)
 
 
@@ -48,21 +49,3 @@ def _save(path: Path, values: dict[str, np.ndarray]) -> None:
         if os.strerror(errno.ENOSPC) in str(error):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from error
         raise
-
-
-def _nbytes(tensor: LazyArray, dtype: str) -> int:
-    return math.prod(tensor.shape) * DTYPES[dtype].itemsize
-
-
-def _split(tensors: Mapping[str, LazyArray], dtype: str, shard_bytes: int) -> list[list[str]]:
-    """Split names, in order, into lists of at most `shard_bytes` (or one tensor, if larger)."""
-    files: list[list[str]] = [[]]
-    filled = 0
-    for name, tensor in tensors.items():
-        nbytes = _nbytes(tensor, dtype)
-        if files[-1] and filled + nbytes > shard_bytes:
-            files.append([])
-            filled = 0
-        files[-1].append(name)
-        filled += nbytes
-    return files

@@ -8,6 +8,7 @@ import shutil
 import numpy as np
 import pytest
 import safetensors.numpy
+import safetensors.torch
 import torch
 import transformers
 from sentencepiece import sentencepiece_model_pb2
@@ -143,17 +144,20 @@ def test_another_request_or_run_is_converted_again(tmp_path, capsys):
     assert "is done" not in capsys.readouterr().out
 
 
-def test_transformers_loads_what_is_split_over_files(tmp_path):
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_transformers_loads_what_is_split_over_files(tmp_path, dtype):
     sizes = FAMILIES["t5_1_1"]
     checkpoint = write_run(tmp_path, sizes)
     options = ConversionOptions(
-        sizes=sizes, out=tmp_path / "out", shard_bytes=30_000, formats=("pytorch",)
+        sizes=sizes, out=tmp_path / "out", dtype=dtype, shard_bytes=15_000, formats=("pytorch",)
     )
     folder = to_hf.convert_one(model_dir.open_run(str(checkpoint)), [3], options)
-    files = {path.name for path in folder.glob("model-*.safetensors")}
     index = json.loads((folder / "model.safetensors.index.json").read_text())
-    assert files == set(index["weight_map"].values())
-    assert len(files) > 2
+    found = [safetensors.torch.load_file(path) for path in folder.glob("model-*.safetensors")]
+    assert len(found) > 2
+    assert len(index["weight_map"]) == sum(map(len, found)), "each tensor is in one file"
+    size = sum(tensor.nbytes for part in found for tensor in part.values())
+    assert index["metadata"]["total_size"] == size
     assert atomic_output.read_record(folder)["proof"]["largest_difference"] < 1e-4
 
 
