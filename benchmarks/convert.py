@@ -84,11 +84,12 @@ def make_run(run: Path, size: str) -> int:
     from common.gin_reader import Bindings
     from convert import t5x_params, weight_map
     from convert.formats import t5x_checkpoint_writer
+    from convert.formats.sentencepiece_model import read_model
     from convert.run import rewrite
     from convert.sizes import T5Sizes
     from t5x.checkpointing.lazy_array import LazyArray, from_numpy
     from t5x.checkpoints import Checkpointer
-    from vocabulary.sentencepiece_model import read_model, write_model
+    from vocabulary.sentencepiece_model import write_model
 
     path = ROOT / "t5x" / "examples" / "t5" / f"{size}.gin"
     sizes = T5Sizes.of_fields(Bindings.follow(path, [ROOT]).of("T5Config"))
@@ -120,7 +121,8 @@ def make_run(run: Path, size: str) -> int:
 
 def vocabulary_of(model, size: int):
     """Return the model's pieces, then pairs of letters up to `size` - 100, then the sentinels."""
-    from vocabulary.sentencepiece_model import NUM_SENTINELS, append_sentinels, sentinel_ids
+    from convert.formats.sentencepiece_model import NUM_SENTINELS, sentinel_ids
+    from vocabulary.sentencepiece_model import append_sentinels
 
     del model.pieces[len(model.pieces) - len(sentinel_ids(model)) :]
     lowest = min(piece.score for piece in model.pieces)

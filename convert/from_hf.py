@@ -26,7 +26,7 @@ from common.errors import UserError
 from convert import atomic_output, hub, sizes, tokenizer, weight_map
 from convert.formats import safetensors_writer
 from convert.formats.hf_checkpoint_reader import HfCheckpoint, read_json, weights_file
-from convert.formats.tokenizer_files import SENTINEL
+from convert.formats.sentencepiece_model import SENTINEL
 from convert.proof.verify import verify
 from convert.run import model_dir
 from convert.run.rewrite import check_written, staged_run, write_run

@@ -15,7 +15,8 @@ from etils import epath
 
 from common import small_files, special_tokens
 from common.errors import UserError
-from convert.formats.sentencepiece_normalizer import SENTINEL, user_symbols
+from convert.formats.sentencepiece_model import SENTINEL, read_bytes, read_model
+from convert.formats.sentencepiece_normalizer import user_symbols
 from convert.formats.tokenizer_files import NUM_BYTE_IDS, write_byte_tokenizer, write_tokenizer
 from convert.sizes import BertSizes, EncoderSizes, Sizes
 
@@ -51,7 +52,7 @@ class TrainedVocabulary(NamedTuple):
 
     def fingerprint(self) -> str:
         """Return the SHA-256 of what makes its ids."""
-        model = b"" if self.is_bytes else _content(self.path)
+        model = b"" if self.is_bytes else read_bytes(self.path)
         return hashlib.sha256(model + repr(self[1:]).encode()).hexdigest()
 
     @property
@@ -68,7 +69,7 @@ class TrainedVocabulary(NamedTuple):
         """Return the settings of a SentencePiece model that T5's own have otherwise, as text."""
         if self.is_bytes:
             return ""
-        model = _model_of(self.path)
+        model = read_model(self.path)
         normalizer, symbols = model.normalizer_spec, user_symbols(model)
         settings = ["add_dummy_prefix False"] * (not normalizer.add_dummy_prefix)
         settings += ["remove_extra_whitespaces False"] * (not normalizer.remove_extra_whitespaces)
@@ -226,7 +227,7 @@ def load_sentencepiece(path: str, extra_ids: int = 0, marked: bool = False):
     """
     import sentencepiece
 
-    model = _model_of(path)
+    model = read_model(path)
     for number in reversed(range(extra_ids)):
         kind = model.SentencePiece.USER_DEFINED
         model.pieces.add(piece=f"▁<extra_id_{number}>", score=0.0, type=kind)
@@ -235,22 +236,4 @@ def load_sentencepiece(path: str, extra_ids: int = 0, marked: bool = False):
     try:
         return sentencepiece.SentencePieceProcessor(model_proto=model.SerializeToString())
     except RuntimeError as error:
-        raise UserError(f"{path} is not a SentencePiece model: {error}") from error
-
-
-def _model_of(path: str) -> Any:
-    """Return the ModelProto of a file, or raise UserError."""
-    from google.protobuf.message import DecodeError
-    from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[attr-defined]
-
-    try:
-        return ModelProto.FromString(_content(path))
-    except DecodeError as error:
-        raise UserError(f"{path} is not a SentencePiece model: {error}") from error
-
-
-def _content(path: str) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
         raise UserError(f"{path} is not a SentencePiece model: {error}") from error

@@ -80,7 +80,7 @@ def model_gin(run: model_dir.TrainedRun) -> str:
             f"seqio.ByteVocabulary.extra_ids = {vocabulary.extra_ids!r}",
         ]
     else:
-        path = os.path.abspath(vocabulary.path)
+        path = vocabulary.path if "://" in vocabulary.path else os.path.abspath(vocabulary.path)
         lines += [f"seqio.SentencePieceVocabulary.sentencepiece_model_file = {path!r}"]
         lines += [f"seqio.SentencePieceVocabulary.extra_ids = {vocabulary.extra_ids!r}"]
     return "\n".join(["from __gin__ import dynamic_registration", "import seqio", *lines, ""])

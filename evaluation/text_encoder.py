@@ -7,18 +7,17 @@ encoder.sentinels[:2]                   # the ids of <extra_id_0> and <extra_id_
 
 import dataclasses
 import pathlib
-import re
 from collections.abc import Callable, Sequence
 
 from common.errors import UserError
 from convert.formats.hf_checkpoint_reader import HfCheckpoint
-from convert.formats.tokenizer_files import NUM_BYTE_IDS, NUM_SENTINELS
+from convert.formats.sentencepiece_model import NUM_SENTINELS, sentinels
+from convert.formats.tokenizer_files import NUM_BYTE_IDS
 from convert.run.vocabulary import sentencepiece_vocabulary
 from convert.tokenizer import TrainedVocabulary, load_sentencepiece
 from tasks.tokenizer_vocabulary import TokenizerVocabulary
 
 EOS = 1  # of every T5
-_SENTINEL = re.compile(r"▁?<extra_id_(\d+)>")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,9 +47,9 @@ def of_vocabulary(vocabulary: TrainedVocabulary, owner: str) -> TextEncoder:
     if vocabulary.is_bytes:
         # The published ByT5, of 0 extra ids, was trained with its last bytes as sentinels.
         last = NUM_BYTE_IDS - 1 + vocabulary.extra_ids
-        sentinels = tuple(last - i for i in range(vocabulary.extra_ids or NUM_SENTINELS))
+        marks = tuple(last - i for i in range(vocabulary.extra_ids or NUM_SENTINELS))
         blank = frozenset(vocabulary.encode(" "))
-        return TextEncoder(vocabulary.encode, sentinels, None, True, blank)
+        return TextEncoder(vocabulary.encode, marks, None, True, blank)
     model = load_sentencepiece(vocabulary.path, vocabulary.extra_ids)
     names = [model.IdToPiece(i) for i in range(len(model))]
     return _checked(model.encode, names, model.unk_id(), owner)
@@ -74,15 +73,15 @@ def of_folder(folder: pathlib.Path) -> TextEncoder:
 
 
 def _checked(ids_of, names: Sequence[str], unk_id: int | None, owner: str) -> TextEncoder:
-    found = {int(m[1]): i for i, name in enumerate(names) if (m := _SENTINEL.fullmatch(name))}
-    if 0 not in found or 1 not in found:
+    found = sentinels((name, i) for i, name in enumerate(names))
+    if not {0, 1} <= found.keys():
         raise UserError(
             f"{owner} has no <extra_id_0> and <extra_id_1> in its vocabulary, so no text can be "
             "hidden from it: name a model that was pretrained by span corruption"
         )
-    sentinels = tuple(found[number] for number in sorted(found))
-    starts = {i for i, name in enumerate(names) if name.startswith(("▁", "Ġ"))} - {*sentinels}
-    return TextEncoder(ids_of, sentinels, unk_id, marks_spaces(ids_of), frozenset(starts))
+    marks = tuple(found.values())
+    starts = {i for i, name in enumerate(names) if name.startswith(("▁", "Ġ"))} - {*marks}
+    return TextEncoder(ids_of, marks, unk_id, marks_spaces(ids_of), frozenset(starts))
 
 
 def marks_spaces(ids_of: Callable[[str], list[int]]) -> bool:

@@ -25,6 +25,13 @@ from collections.abc import Iterator, Sequence
 from common import arguments, tables
 from common.errors import guarded
 from common.tables import WARNING, CheckResult, judged, ok, run_check
+from convert.formats.sentencepiece_model import (
+    BLANK,
+    NUM_SENTINELS,
+    ModelProto,
+    read_model,
+    sentinel_ids,
+)
 from vocabulary import corpus
 from vocabulary import sentencepiece_model as spm
 from vocabulary.coverage import BESIDE_HELP, coverage
@@ -50,12 +57,12 @@ def check_vocabulary(
     if folder := spm.find_tokenizer(path):
         size, checks = _of_tokenizer(folder)
         return [*checks, _size(size, vocab_size, 0)]
-    model = spm.read_model(spm.find_model(path))
+    model = read_model(spm.find_model(path))
     size = len(model.pieces) + extra_ids
     return [*_of_sentencepiece(model, extra_ids), _size(size, vocab_size, extra_ids)]
 
 
-def _of_sentencepiece(model: spm.ModelProto, extra_ids: int) -> Iterator[CheckResult]:
+def _of_sentencepiece(model: ModelProto, extra_ids: int) -> Iterator[CheckResult]:
     """Yield the checks of algorithm, special ids and sentinels."""
     spec = model.trainer_spec
     kind = spec.ModelType.Name(spec.model_type).lower()
@@ -73,8 +80,8 @@ def _of_sentencepiece(model: spm.ModelProto, extra_ids: int) -> Iterator[CheckRe
     yield from _sentinels(model, extra_ids)
 
 
-def _sentinels(model: spm.ModelProto, extra_ids: int) -> Iterator[CheckResult]:
-    ids, size, needed = spm.sentinel_ids(model), len(model.pieces), spm.NUM_SENTINELS
+def _sentinels(model: ModelProto, extra_ids: int) -> Iterator[CheckResult]:
+    ids, size, needed = sentinel_ids(model), len(model.pieces), NUM_SENTINELS
     if extra_ids and ids:
         detail = f"{len(ids)} in the model and {extra_ids} more"
         yield judged("sentinels", False, detail, "extra_ids to 0")
@@ -101,7 +108,7 @@ def _sentinels(model: spm.ModelProto, extra_ids: int) -> Iterator[CheckResult]:
         in_text = f"<extra_id_{split[0]}> becomes other ids"
     to_set = f"user_defined_symbols of SentencePiece, or {_BY_TRAIN}"
     yield judged("sentinels in text", not split, in_text, to_set)
-    bare = [n for n, i in ids.items() if not model.pieces[i].piece.startswith(spm.WORD_START)]
+    bare = [n for n, i in ids.items() if not model.pieces[i].piece.startswith(BLANK)]
     mark = "▁<extra_id_N>, as in mT5"
     if bare:
         mark = f"<extra_id_{bare[0]}> lacks the mark ▁: SentencePiece puts a lone ▁ before it"

@@ -27,6 +27,7 @@ from common.errors import UserError
 from common.gin_reader import Bindings
 from common.tables import CheckResult, judged, passed
 from convert import publishable, weight_map
+from convert.formats.sentencepiece_model import read_model
 from convert.proof import verify
 from convert.proof.odd_texts import texts_of
 from convert.proof.same_ids import is_tie
@@ -102,7 +103,7 @@ def open_pieces(args: argparse.Namespace) -> Pieces:
     if extra_ids is None and args.checkpoint:
         bindings = Bindings.read(model_dir.open_run(args.checkpoint).gin() or "")
         extra_ids = bindings.of("SentencePieceVocabulary").get("extra_ids")
-    return SentencePieces(spm.read_model(spm.find_model(path)), extra_ids or 0)
+    return SentencePieces(read_model(spm.find_model(path)), extra_ids or 0)
 
 
 def finish(

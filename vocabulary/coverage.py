@@ -13,6 +13,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from common.tables import WARNING, CheckResult, judged
+from convert.formats.sentencepiece_model import read_model
 from tasks.look import signs
 from vocabulary import sentencepiece_model as spm
 
@@ -42,7 +43,7 @@ def _open(path: str) -> _Encoder:
     """Return the encoder of a SentencePiece model or of a tokenizer.json; raise UserError."""
     folder = spm.find_tokenizer(path)
     if folder is None:
-        own = spm.processor(spm.read_model(spm.find_model(path)))
+        own = spm.processor(read_model(spm.find_model(path)))
         return _Encoder(lambda texts: own.encode(list(texts)), own.unk_id(), own.normalize)
     from tasks.tokenizer_vocabulary import TokenizerVocabulary  # with TensorFlow
 

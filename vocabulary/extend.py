@@ -31,6 +31,7 @@ import tokenizers
 
 from common import arguments
 from common.errors import UserError, guarded
+from convert.formats.sentencepiece_model import BLANK
 from tasks.text.normalize import is_letter
 from vocabulary import checkpoint, corpus
 from vocabulary import sentencepiece_model as spm
@@ -134,11 +135,11 @@ def _piece_of(pieces: Pieces, word: str) -> str:
             f"the piece {word!r} is {found} to the model, but a piece is of one word; give each "
             "word a line of its own"
         )
-    return spm.WORD_START + words[0]
+    return BLANK + words[0]
 
 
 def _text_of(piece: str) -> str:
-    return piece.replace(spm.WORD_START, " ")
+    return piece.replace(BLANK, " ")
 
 
 def _read_words(path: str) -> list[str]:

@@ -13,6 +13,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+from convert.formats.sentencepiece_model import BLANK, NUM_SENTINELS, ModelProto, sentinel_ids
 from convert.run.model_dir import VOCABULARY
 from tasks.text.normalize import is_letter
 from vocabulary import sentencepiece_model as spm
@@ -115,9 +116,7 @@ class Pieces(abc.ABC):
 
     def is_of_letters(self, name: str) -> bool:
         """Return whether a piece is of letters alone, behind the mark of a blank."""
-        return bool(name) and all(
-            is_letter(c) or c in _JOINERS for c in name.lstrip(spm.WORD_START)
-        )
+        return bool(name) and all(is_letter(c) or c in _JOINERS for c in name.lstrip(BLANK))
 
     @functools.cached_property
     def _least(self) -> float:
@@ -137,12 +136,12 @@ class SentencePieces(Pieces):
     """
 
     in_run = VOCABULARY
-    fixed = spm.NUM_SENTINELS
+    fixed = NUM_SENTINELS
 
-    def __init__(self, model: spm.ModelProto, extra_ids: int = 0):
+    def __init__(self, model: ModelProto, extra_ids: int = 0):
         self.model, self.extra_ids = model, extra_ids
         self.encoder = spm.processor(model)
-        self.sentinels = {*spm.sentinel_ids(model).values()}  # of which no text is made
+        self.sentinels = {*sentinel_ids(model).values()}  # of which no text is made
         pieces = enumerate(model.pieces)
         self.names = ["" if i in self.sentinels else piece.piece for i, piece in pieces]
         self.scores = [piece.score for piece in model.pieces]

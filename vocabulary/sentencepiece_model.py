@@ -15,53 +15,28 @@ every sentinel, which no training example has.
 """
 
 import os
-import re
 import struct
 from collections.abc import Iterable, Sequence
 
-import fsspec
 import sentencepiece
-from google.protobuf.message import DecodeError
-from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[attr-defined]  # no stub
 
 from common.atomic_file import replace_file
 from common.errors import UserError, without_hub
+from convert.formats.sentencepiece_model import BLANK, NUM_SENTINELS, ModelProto, sentinel_ids
 
 SentencePiece = ModelProto.SentencePiece
 # For each id of a new model the ids of the old one from whose mean its embedding starts.
 Sources = Sequence[tuple[int, ...]]
 
-NUM_SENTINELS = 100
 # Embeddings have a multiple of 128 rows, which accelerators and model parallelism need.
 SIZE_MULTIPLE = 128
-WORD_START = "▁"
 MODEL_FILES = ("spiece.model", "vocabulary.model")  # in a folder of transformers, and in a run
 _HUB_FILES = ["spiece.model", "*token*.json", "config.json"]
-_SENTINEL = re.compile(r"▁?<extra_id_(\d+)>")
 
 
 def round_up(size: int) -> int:
     """Return the next multiple of `SIZE_MULTIPLE`."""
     return -(-size // SIZE_MULTIPLE) * SIZE_MULTIPLE
-
-
-def read_model(path: str) -> ModelProto:
-    """Read a model from a local path, `gs://` or `http(s)://`, or raise UserError."""
-    try:
-        with fsspec.open(str(path), "rb") as file:
-            content = file.read()
-    except (OSError, ImportError) as error:
-        raise UserError(f"the vocabulary {path} cannot be read: {error}") from error
-    try:
-        model = ModelProto.FromString(content)
-    except DecodeError:
-        model = ModelProto()
-    if not model.pieces:
-        raise UserError(
-            f"{path} ({len(content):,} bytes) is not a SentencePiece model: "
-            "make one with python -m vocabulary.train"
-        )
-    return model
 
 
 def download(path: str) -> str:
@@ -123,18 +98,12 @@ def processor(model: ModelProto) -> sentencepiece.SentencePieceProcessor:
     return sentencepiece.SentencePieceProcessor(model_proto=model.SerializeToString())
 
 
-def sentinel_ids(model: ModelProto) -> dict[int, int]:
-    """Return the id of each `<extra_id_N>` or `▁<extra_id_N>` in the model, by N."""
-    matches = [_SENTINEL.fullmatch(piece.piece) for piece in model.pieces]
-    return {int(match[1]): i for i, match in enumerate(matches) if match}
-
-
 def append_sentinels(model: ModelProto) -> None:
     """Append `<extra_id_99> ... <extra_id_0>` in place, which are never split."""
     if sentinel_ids(model):
         raise UserError("the model holds sentinels already; a second set would shadow the first")
     for number in reversed(range(NUM_SENTINELS)):
-        piece = f"{WORD_START}<extra_id_{number}>"
+        piece = f"{BLANK}<extra_id_{number}>"
         model.pieces.add(piece=piece, score=0.0, type=SentencePiece.USER_DEFINED)
     model.trainer_spec.vocab_size = len(model.pieces)
 

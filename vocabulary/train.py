@@ -36,6 +36,7 @@ import sentencepiece
 
 from common import arguments, tables
 from common.errors import UserError, guarded
+from convert.formats.sentencepiece_model import NUM_SENTINELS, ModelProto
 from vocabulary import corpus, tokenizer_training
 from vocabulary import sentencepiece_model as spm
 from vocabulary.check import check_vocabulary
@@ -73,7 +74,7 @@ def train_vocabulary(
     character_coverage: float = 0.9999,
     required_characters: str = REQUIRED_CHARACTERS,
     joiner: bool = False,
-) -> spm.ModelProto:
+) -> ModelProto:
     """Train a unigram model of exactly `size` pieces (a multiple of 128), sentinels included.
 
     `lines` are normalized text; SentencePiece drops lines above 4,192 bytes. It keeps all in memory
@@ -93,7 +94,7 @@ def train_vocabulary(
             sentence_iterator=iter(lines),
             model_writer=output,
             model_type="unigram",
-            vocab_size=size - spm.NUM_SENTINELS,
+            vocab_size=size - NUM_SENTINELS,
             pad_id=0,
             eos_id=1,
             unk_id=2,
@@ -107,7 +108,7 @@ def train_vocabulary(
         )
     except RuntimeError as error:
         raise UserError(_explain(str(error), size)) from error
-    model = spm.ModelProto.FromString(output.getvalue())
+    model = ModelProto.FromString(output.getvalue())
     if joiner:
         spm.keep_character(model, JOINER)
         for piece in model.pieces:
@@ -150,9 +151,9 @@ def _progress(stage: str) -> Iterator[None]:
 def _explain(error: str, size: int) -> str:
     """Return SentencePiece's error as one sentence about `--size` and `--corpus`."""
     if match := re.search(r"<= (\d+)", error):
-        return tokenizer_training.too_large(size, int(match[1]) + spm.NUM_SENTINELS)
+        return tokenizer_training.too_large(size, int(match[1]) + NUM_SENTINELS)
     if match := re.search(r"required_chars\. \d+ vs (\d+)", error):
-        needed = int(match[1]) + spm.NUM_SENTINELS
+        needed = int(match[1]) + NUM_SENTINELS
         return tokenizer_training.too_small(size, needed, "sentinels")
     if "sentences_.empty()" in error:
         return tokenizer_training.NO_TEXT

@@ -15,15 +15,13 @@ has since its version 9 (Dives Akuru, Tulu, Kirat Rai).
 import collections
 import functools
 import itertools
-import re
 import unicodedata
 from collections.abc import Iterable
 from typing import Any
 
 from common.errors import UserError
+from convert.formats.sentencepiece_model import BLANK, SENTINEL
 
-BLANK = "▁"
-SENTINEL = re.compile(r"▁?(<extra_id_\d+>)")
 # Noncharacters of Unicode, which no text has: the mark, what a text that has it gets, and the
 # places of symbols that the rules must not change.
 _MARK, _OTHER, *_PLACES = map(chr, range(0xFDD0, 0xFDF0))

@@ -19,14 +19,20 @@ In one thing the ids differ from the trainer's on purpose: a text that spells a 
 
 import json
 import os
-import shutil
 from collections.abc import Iterable
 from typing import Any
 
 from common.errors import UserError
-from convert.formats.sentencepiece_normalizer import BLANK, SENTINEL, normalizer_of, user_symbols
+from convert.formats.sentencepiece_model import (
+    BLANK,
+    NUM_SENTINELS,
+    SENTINEL,
+    read_bytes,
+    read_model,
+    sentinels,
+)
+from convert.formats.sentencepiece_normalizer import normalizer_of, user_symbols
 
-NUM_SENTINELS = 100
 NUM_BYTE_IDS = 3 + 256  # pad, eos and unk come first
 
 
@@ -38,26 +44,22 @@ def write_tokenizer(sentencepiece_path: str, folder: str, *, extra_ids: int = 0)
     100 (T5's own) or 300 (umT5's) if seqio adds them. Raise UserError for a model that no
     tokenizer of Hugging Face equals.
     """
-    import fsspec
-    from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[attr-defined]
-
     os.makedirs(folder, exist_ok=True)
-    copy = os.path.join(folder, "spiece.model")
-    with fsspec.open(str(sentencepiece_path), "rb") as source, open(copy, "wb") as target:
-        shutil.copyfileobj(source, target)
-    with open(copy, "rb") as file:
-        model = ModelProto.FromString(file.read())
+    model = read_model(sentencepiece_path)
+    with open(os.path.join(folder, "spiece.model"), "wb") as file:
+        file.write(read_bytes(sentencepiece_path))
     _require_known(model, sentencepiece_path)
     pieces = _pieces(model, extra_ids)
-    sentinels = _sentinels(name for name, _ in pieces)
-    special = _special_tokens(model, sentinels)
+    ids = sentinels((name, i) for i, (name, _) in enumerate(pieces))
+    marks = {f"<extra_id_{number}>": i for number, i in ids.items()}
+    special = _special_tokens(model, marks)
     _build(model, pieces, special).save(os.path.join(folder, "tokenizer.json"))
     config = {"tokenizer_class": "PreTrainedTokenizerFast", "extra_ids": extra_ids}
     spec = model.trainer_spec
     roles = {"pad": spec.pad_id, "eos": spec.eos_id, "unk": spec.unk_id}
     roles |= {"bos": spec.bos_id} if spec.bos_id >= 0 else {}
     named = {role: model.pieces[i].piece for role, i in roles.items()}
-    _write_configs(folder, config | {"legacy": False}, named, special, sentinels)
+    _write_configs(folder, config | {"legacy": False}, named, special, marks)
 
 
 def write_byte_tokenizer(folder: str, *, extra_ids: int = NUM_SENTINELS) -> None:
@@ -116,12 +118,6 @@ def _pieces(model, extra_ids: int) -> list[tuple[str, float]]:
         if piece.type == model.SentencePiece.UNUSED:
             pieces[i] = (f"{piece.piece} ", piece.score)
     return pieces + [(f"<extra_id_{n}>", 0.0) for n in reversed(range(extra_ids))]
-
-
-def _sentinels(names: Iterable[str]) -> dict[str, int]:
-    """Return sentinel names to ids, `<extra_id_0>` first."""
-    found = {name: i for i, name in enumerate(names) if SENTINEL.fullmatch(name)}
-    return dict(sorted(found.items(), key=lambda item: -item[1]))
 
 
 def _special_tokens(model, sentinels: dict[str, int]) -> dict[int, str]:

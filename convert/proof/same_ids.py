@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from common.errors import UserError
-from convert.formats.sentencepiece_normalizer import BLANK, SENTINEL
+from convert.formats.sentencepiece_model import BLANK, sentinels
 from convert.proof.odd_texts import texts_of
 from convert.tokenizer import TokenizerFolder, TrainedVocabulary, Vocabulary, load_sentencepiece
 
@@ -179,8 +179,7 @@ def is_tie(
 
 def sentinel_ids(tokenizer: Any) -> list[int]:
     """Return the ids of a transformers tokenizer's sentinels, from `<extra_id_0>`."""
-    names = {name: i for name, i in tokenizer.get_vocab().items() if SENTINEL.fullmatch(name)}
-    return [names[name] for name in sorted(names, key=lambda name: int(name[10:-1]))]
+    return [*sentinels(tokenizer.get_vocab().items()).values()]
 
 
 def count_sentinels(vocabulary: TrainedVocabulary) -> int:
@@ -188,7 +187,7 @@ def count_sentinels(vocabulary: TrainedVocabulary) -> int:
     if vocabulary.is_bytes:
         return vocabulary.extra_ids
     model = load_sentencepiece(vocabulary.path, vocabulary.extra_ids)
-    return sum(bool(SENTINEL.fullmatch(model.IdToPiece(i))) for i in range(len(model)))
+    return len(sentinels((model.IdToPiece(i), i) for i in range(len(model))))
 
 
 def encoder_of(vocabulary: TrainedVocabulary) -> Callable[[str], list[int]]:

@@ -1,16 +1,15 @@
 """The vocabulary that a T5 was trained with, and the tokenizer of an encoder's run."""
 
 import os
-import tempfile
 from pathlib import Path
 
 from etils import epath
 
 from common.errors import UserError
 from common.gin_reader import Bindings
-from convert.formats.tokenizer_files import NUM_SENTINELS
+from convert.formats.sentencepiece_model import NUM_SENTINELS, read_model, sentinel_ids
 from convert.run.model_dir import TrainedRun
-from convert.tokenizer import BYTES, TokenizerFolder, TrainedVocabulary, load_sentencepiece
+from convert.tokenizer import BYTES, TokenizerFolder, TrainedVocabulary
 
 TOKENIZER = "tokenizer"  # the folder in which an encoder's run keeps its tokenizer
 
@@ -31,14 +30,8 @@ def sentencepiece_vocabulary(path: str, extra_ids: int | None = None) -> Trained
 
     There are none behind it if it holds them itself.
     """
-    if "://" in path:
-        with tempfile.NamedTemporaryFile(suffix=".model", delete=False) as copy:
-            copy.write(epath.Path(path).read_bytes())
-        path = copy.name
-    model = load_sentencepiece(path)
-    inside = any(model.PieceToId(mark + "<extra_id_0>") != model.unk_id() for mark in ("", "▁"))
     behind = NUM_SENTINELS if extra_ids is None else extra_ids
-    return TrainedVocabulary(path, 0 if inside else behind)
+    return TrainedVocabulary(path, 0 if 0 in sentinel_ids(read_model(path)) else behind)
 
 
 def _bound_extra_ids(bindings: Bindings | None, configurable: str) -> int | None:

@@ -1,7 +1,8 @@
 import pytest
 
+from convert.formats.sentencepiece_model import read_model
 from fakes.paths import MINI
-from vocabulary.sentencepiece_model import read_model, write_model
+from vocabulary.sentencepiece_model import write_model
 
 
 @pytest.fixture(scope="session")

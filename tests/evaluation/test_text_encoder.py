@@ -4,11 +4,12 @@ import json
 
 import pytest
 
+from convert.formats.sentencepiece_model import read_model
 from convert.formats.tokenizer_files import write_byte_tokenizer, write_tokenizer
 from convert.tokenizer import TrainedVocabulary
 from evaluation import text_encoder
 from fakes.paths import ROOT
-from vocabulary.sentencepiece_model import read_model, write_model
+from vocabulary.sentencepiece_model import write_model
 
 MODEL = str(ROOT / "data" / "ro_mini" / "ro_mini.model")
 PARTS = ["Ana are", "mere", "și pere ."]

@@ -2,10 +2,10 @@
 
 import pytest
 
+from convert.formats.sentencepiece_model import read_model
 from fakes.paths import ROOT
 from vocabulary import corpus
 from vocabulary.pieces import SentencePieces
-from vocabulary.sentencepiece_model import read_model
 
 DATA = ROOT / "data" / "ro_mini"
 

@@ -9,6 +9,7 @@ import pytest
 from convert import __main__ as converter
 from convert import atomic_output
 from convert.formats import t5x_checkpoint_writer
+from convert.formats.sentencepiece_model import read_model
 from convert.run import rewrite
 from fakes.convert_fakes import FAMILIES, arrays, tree
 from fakes.paths import ROOT
@@ -16,7 +17,7 @@ from fakes.refusals import refused
 from t5x.checkpointing import lazy_array
 from t5x.checkpointing.reader import open_checkpoint
 from vocabulary import checkpoint, extend, trim
-from vocabulary.sentencepiece_model import read_model, write_model
+from vocabulary.sentencepiece_model import write_model
 
 DATA = ROOT / "data" / "ro_mini"
 MINI = DATA / "ro_mini.model"

@@ -4,6 +4,7 @@ import shutil
 
 import pytest
 
+from convert.formats.sentencepiece_model import read_model, sentinel_ids
 from fakes import tokenizer_files
 from fakes.paths import ROOT
 from vocabulary import sentencepiece_model as spm
@@ -13,7 +14,7 @@ MINI = ROOT / "data" / "ro_mini" / "ro_mini.model"
 
 @pytest.fixture
 def model():
-    return spm.read_model(str(MINI))
+    return read_model(str(MINI))
 
 
 def test_a_model_is_found_in_a_run_or_a_converted_folder(tmp_path):
@@ -30,15 +31,15 @@ def test_no_model(tmp_path, content):
     path = tmp_path / "a.model"
     path.write_bytes(content)
     with pytest.raises(ValueError, match="is not a SentencePiece model"):
-        spm.read_model(str(path))
+        read_model(str(path))
     with pytest.raises(ValueError, match="cannot be read"):
-        spm.read_model(str(tmp_path / "b.model"))
+        read_model(str(tmp_path / "b.model"))
 
 
 def test_a_written_model_is_read_again_with_its_listing(model, tmp_path):
     path = tmp_path / "new.model"
     spm.write_model(model, str(path))
-    assert spm.read_model(str(path)) == model
+    assert read_model(str(path)) == model
     assert path.with_suffix(".vocab").read_text(encoding="utf-8").count("\n") == 2048
     assert {p.name for p in tmp_path.iterdir()} == {"new.model", "new.vocab"}
 
@@ -49,7 +50,7 @@ def test_rebuilt_models_name_the_old_ids_of_every_piece(model):
     assert sources[:7] == [(0,), (1,), (2,), (7,), (9,), (7, 9), (1948,)]
     assert [new.pieces[3], new.pieces[4]] == [model.pieces[7], model.pieces[9]]
     assert (new.pieces[5].piece, new.pieces[5].score) == ("▁nou", -3.5)
-    assert spm.sentinel_ids(new)[0] == 105
+    assert sentinel_ids(new)[0] == 105
 
 
 def test_a_model_without_sentinels_must_say_where_they_are(model):
@@ -61,7 +62,7 @@ def test_a_model_without_sentinels_must_say_where_they_are(model):
 
 
 def test_one_character_is_kept_and_all_others_are_normalized_as_before():
-    model = spm.read_model(str(ROOT / "data/ro_mini/ro_mini.model"))
+    model = read_model(str(ROOT / "data/ro_mini/ro_mini.model"))
     before = spm.processor(model)
     spm.keep_character(model, "\u200c")
     after = spm.processor(model)

@@ -8,12 +8,12 @@ import tensorflow as tf
 
 from common import tables
 from common.tables import OK
+from convert.formats.sentencepiece_model import read_model, sentinel_ids
 from fakes.paths import ROOT
 from fakes.refusals import refused
 from tasks import vocabularies
 from tasks.text.tokenize import batch_encoder
 from vocabulary import corpus, train
-from vocabulary import sentencepiece_model as spm
 from vocabulary.check import check_vocabulary, same_ids
 from vocabulary.tokenizer_training import SPECIAL_TOKENS, train_tokenizer, write_folder
 
@@ -96,7 +96,7 @@ def test_special_ids_and_sentinels_are_t5s(model):
     loaded = processor(model)
     ids = (loaded.pad_id(), loaded.eos_id(), loaded.unk_id(), loaded.bos_id())
     assert ids == (0, 1, 2, -1)
-    assert spm.sentinel_ids(model) == {n: 511 - n for n in range(100)}
+    assert sentinel_ids(model) == {n: 511 - n for n in range(100)}
     words = loaded.encode("Ana are mere")
     assert loaded.encode("<extra_id_0>") == [511]
     assert loaded.encode("Ana are mere <extra_id_99>") == [*words, 412]
@@ -124,7 +124,7 @@ def test_a_zero_width_joiner_of_the_corpus_is_a_piece_of_its_own(tmp_path, capsy
     texts += ["line\nbreak", "a\u200cb ﬁ\u200cm² \u200c x\u200b\u200cy"]
     same = same_ids(str(out), texts)
     assert same.verdict == OK, same.figure
-    assert not any(ord(c) >= 0xF0000 for p in spm.read_model(str(out)).pieces for c in p.piece)
+    assert not any(ord(c) >= 0xF0000 for p in read_model(str(out)).pieces for c in p.piece)
 
 
 def test_a_rare_letter_of_the_corpus_is_no_unknown_piece(tmp_path):
@@ -133,7 +133,7 @@ def test_a_rare_letter_of_the_corpus_is_no_unknown_piece(tmp_path):
     (tmp_path / "train.jsonl").write_text("\n".join(rows))
     out = tmp_path / "cs.model"
     train.main(["--corpus", str(tmp_path / "train.jsonl"), "--size", "256", "--out", str(out)])
-    pieces = {piece.piece for piece in spm.read_model(str(out)).pieces}
+    pieces = {piece.piece for piece in read_model(str(out)).pieces}
     assert {"ů", "Ů"} <= pieces
 
 

@@ -8,12 +8,13 @@ from transformers import AutoTokenizer, T5Tokenizer
 
 from common.errors import UserError
 from convert.formats import tokenizer_files
+from convert.formats.sentencepiece_model import read_model
 from convert.proof.odd_texts import odd_texts
 from convert.proof.same_ids import compare, encoder_of, sentinel_ids
 from convert.tokenizer import TrainedVocabulary
 from fakes.paths import ROOT
 from vocabulary import corpus, train
-from vocabulary.sentencepiece_model import read_model, write_model
+from vocabulary.sentencepiece_model import write_model
 
 DATA = ROOT / "data" / "ro_mini"
 MINI = str(DATA / "ro_mini.model")

@@ -8,13 +8,14 @@ import pytest
 from transformers import AutoTokenizer
 
 from convert.formats import tokenizer_files
+from convert.formats.sentencepiece_model import read_model
 from convert.proof.odd_texts import odd_texts
 from convert.proof.same_ids import compare, is_tie
 from convert.tokenizer import TokenizerFolder, TrainedVocabulary
 from fakes import tokenizer_files as tokenizer_fakes
 from fakes.convert_fakes import ENCODERS
 from fakes.paths import ROOT
-from vocabulary.sentencepiece_model import read_model, write_model
+from vocabulary.sentencepiece_model import write_model
 
 MINI = str(ROOT / "data" / "ro_mini" / "ro_mini.model")
 
