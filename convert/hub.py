@@ -100,6 +100,11 @@ def download(name: str, patterns: list[str]) -> Path:
         raise UserError(
             f"{name} is not a folder, nor user/name of the hub: name a Hugging Face model's folder."
         )
+    return fetch(name, patterns)
+
+
+def fetch(name: str, patterns: list[str]) -> Path:
+    """Return the folder of some files of the hub's model, or raise UserError."""
     check_hub_token()
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
@@ -109,7 +114,7 @@ def download(name: str, patterns: list[str]) -> Path:
     except (HfHubHTTPError, HFValidationError, OSError) as error:
         token = "; is HF_TOKEN valid?" if "401" in str(error) else ""
         raise UserError(
-            f"{name} is not a folder, and cannot be downloaded from the hub: {first_line(error)}"
+            f"{name} is not here, and cannot be downloaded from the hub: {first_line(error)}"
             f"{token}{without_hub(name, error)}"
         ) from error
 

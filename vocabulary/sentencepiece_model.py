@@ -21,7 +21,8 @@ from collections.abc import Iterable, Sequence
 import sentencepiece
 
 from common.atomic_file import replace_file
-from common.errors import UserError, without_hub
+from common.errors import UserError
+from convert import hub
 from convert.formats.sentencepiece_model import BLANK, NUM_SENTINELS, ModelProto, sentinel_ids
 
 SentencePiece = ModelProto.SentencePiece
@@ -46,17 +47,7 @@ def download(path: str) -> str:
     """
     if os.path.exists(path) or "://" in path or path.endswith((".model", ".json")):
         return path
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
-
-    try:
-        return snapshot_download(path, allow_patterns=_HUB_FILES)
-    except (HfHubHTTPError, HFValidationError, OSError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise UserError(
-            f"{path} is neither a file, nor a folder, nor a model of the hub: {reason}"
-            f"{without_hub(path, error)}"
-        ) from error
+    return str(hub.fetch(path, _HUB_FILES))
 
 
 def find_model(path: str) -> str:

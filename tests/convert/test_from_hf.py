@@ -177,7 +177,7 @@ def test_bad_folders_are_one_sentence(tmp_path, capsys):
     for name in ("/nosuch", "nosuch", "./nosuch", "a/b/c", "s3://bucket/model"):
         assert f"{name} is not a folder, nor user/name of the hub" in wrong(name)
     for name in ("a/b--c", "a/b.."):  # which only the hub's client refuses
-        assert f"{name} is not a folder, and cannot be downloaded from the hub" in wrong(name)
+        assert f"{name} is not here, and cannot be downloaded from the hub" in wrong(name)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
         assert "hf download a/b --local-dir" in wrong("a/b")
