@@ -22,7 +22,8 @@ from convert.sizes import Sizes, T5Sizes
 
 _PICTURE = "loss.png"
 _MOST_ROWS = 12  # of losses
-BASELINE = "baseline/"  # before the name of a metric: what a simple method reaches
+# Before the name of a metric what a simple method reaches, and before two classes a number.
+BASELINE, CONFUSION = "baseline/", "confusion/"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,7 +144,7 @@ class CardContent:
         found = [(name, step, "loss", loss) for name, (step, loss) in last.items()]
         for task, (step, metrics) in self.evaluations.items():
             no_results = {f"{metric}_deviation" for metric in metrics} | {"seeds"}
-            no_results |= {m for m in metrics if m.startswith((BASELINE, "confusion/"))}
+            no_results |= {m for m in metrics if m.startswith((BASELINE, CONFUSION))}
             found += [(task, step, *each) for each in metrics.items() if each[0] not in no_results]
         return [
             huggingface_hub.EvalResult(
@@ -247,9 +248,9 @@ class CardContent:
             rows = [
                 (name, value, shown.get(f"{BASELINE}{name}", "–"))
                 for name, value in shown.items()
-                if not name.startswith(BASELINE)
+                if not name.startswith((BASELINE, CONFUSION))
             ]
-            columns = 3 if len(rows) < len(shown) else 2
+            columns = 3 if any(name.startswith(BASELINE) for name in shown) else 2
             lines += [f"### {plain(task)}, step {step:,}", ""]
             head = ["metric", "value", "baseline"][:columns]
             lines += [markdown.table(head, [row[:columns] for row in rows]), ""]

@@ -72,6 +72,7 @@ def test_a_baseline_is_beside_its_metric_and_no_result():
         "| f1/no | 0.75 | – |",
     ):
         assert row in text
+    assert "confusion" not in text
     (result,) = metadata(text)["model-index"][0]["results"]
     assert [metric["type"] for metric in result["metrics"]] == ["accuracy", "f1/no"]
 
