@@ -26,7 +26,7 @@ from common import arguments, tables
 from common.errors import UserError
 from common.gin_reader import Bindings
 from common.tables import CheckResult, judged, passed
-from convert import publishable, weight_map
+from convert import atomic_output, publishable, weight_map
 from convert.formats.sentencepiece_model import read_model
 from convert.proof import verify
 from convert.proof.odd_texts import texts_of
@@ -220,6 +220,10 @@ def write_run(
     arrays = {name: _changed(name, array, change) for name, array in old.arrays.items()}
     with rewrite.staged_run(out) as temporary:
         written = rewrite.write_run(temporary, old.step, arrays, sizes)
+        of_ids = lambda name, value: name.endswith("_id") or isinstance(value, list | dict)
+        kept = {k: v for k, v in old.run.generation().items() if not of_ids(k, v)}
+        if kept:  # how a T5 generates, but for ids of the old vocabulary
+            atomic_output.write_json(temporary / model_dir.GENERATION, kept)
         _write_vocabulary(change, str(temporary / change.new.in_run))
         same = same_logits(old.path, old.sizes, written, sizes, change.sources)
         if not passed([same]):

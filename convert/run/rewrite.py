@@ -18,8 +18,9 @@ from t5x.checkpointing.reader import open_checkpoint
 
 
 class RunCheckpoint(NamedTuple):
-    """A checkpoint's step, path, network and arrays by state dict path (`target/…`, `state/…`)."""
+    """A run's checkpoint: step, path, network and arrays by path (`target/…`, `state/…`)."""
 
+    run: model_dir.TrainedRun
     step: int
     path: str
     sizes: Sizes
@@ -32,7 +33,8 @@ def last_checkpoint(folder: str, config: str | None = None) -> RunCheckpoint:
     step = max(run.checkpoints)
     path = run.checkpoints[step]
     sizes, _ = model_dir.network(run, config)
-    return RunCheckpoint(step, path, check_network(open_tree([path]), sizes), open_checkpoint(path))
+    sizes = check_network(open_tree([path]), sizes)
+    return RunCheckpoint(run, step, path, sizes, open_checkpoint(path))
 
 
 @contextlib.contextmanager

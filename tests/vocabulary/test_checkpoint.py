@@ -42,6 +42,8 @@ def write(folder, sizes, vocabulary=MINI, **changes):
     t5x_checkpoint_writer.write(folder / "checkpoint_7", state)
     (folder / "config.gin").write_text(rewrite.gin_of(sizes))
     (folder / "vocabulary.model").write_bytes(vocabulary.read_bytes())
+    settings = {"num_beams": 4, "forced_bos_token_id": 7, "bad_words_ids": [[7]]}
+    (folder / "generation_config.json").write_text(json.dumps(settings))
     return folder
 
 
@@ -83,6 +85,7 @@ def test_trim_cuts_the_rows_with_their_pieces_and_the_new_run_is_converted(run, 
     assert converter.main([str(new), "--formats", "pytorch"]) == 0  # like any other run
     facts = atomic_output.read_record(tmp_path / "new_hf" / "checkpoint_7")
     assert facts["sizes"]["vocab_size"] == 512
+    assert facts["generation"] == {"num_beams": 4}, "no ids of the old vocabulary"
     assert facts["proof"]["tokenizer_texts"] > 0
 
 
