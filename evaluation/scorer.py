@@ -151,6 +151,20 @@ def _compiled(config: network.T5Config) -> Callable:
     return run
 
 
+@functools.cache
+def _masked(module: encoder_network.Bert | encoder_network.ModernBert) -> Callable:
+    @jax.jit
+    def run(params, ids_BL, segments_BL, places_BP, targets_BP):
+        bound = module.bind({"params": params})
+        encoded_BLD = bound.encode(ids_BL, segments_BL, enable_dropout=False)
+        asked_BPD = jnp.take_along_axis(encoded_BLD, places_BP[..., None], axis=1)
+        log_probs = jax.nn.log_softmax(bound.predict(asked_BPD))
+        found = jnp.take_along_axis(log_probs, targets_BP[..., None], axis=-1)[..., 0]
+        return found, jnp.argmax(log_probs, axis=-1) == targets_BP
+
+    return run
+
+
 class MaskedExample(NamedTuple):
     """Ids with masks, the places that are guessed, and their ids."""
 
@@ -163,19 +177,8 @@ class MaskScorer:
     """A network of `t5x.examples.encoder` with nested float32 `params`."""
 
     def __init__(self, module: encoder_network.Bert | encoder_network.ModernBert, params: Any):
-        params = jax.tree.map(jnp.asarray, params)
         self._max_length, self._vocab_size = module.config.max_length, module.config.vocab_size
-
-        @jax.jit
-        def run(params, ids_BL, segments_BL, places_BP, targets_BP):
-            bound = module.bind({"params": params})
-            encoded_BLD = bound.encode(ids_BL, segments_BL, enable_dropout=False)
-            asked_BPD = jnp.take_along_axis(encoded_BLD, places_BP[..., None], axis=1)
-            log_probs = jax.nn.log_softmax(bound.predict(asked_BPD))
-            found = jnp.take_along_axis(log_probs, targets_BP[..., None], axis=-1)[..., 0]
-            return found, jnp.argmax(log_probs, axis=-1) == targets_BP
-
-        self._run = functools.partial(run, params)
+        self._run = functools.partial(_masked(module), jax.tree.map(jnp.asarray, params))
 
     def score(self, examples: Sequence[MaskedExample]) -> list[tuple[np.ndarray, np.ndarray]]:
         """Return the logarithms of the targets' probabilities, float32 [P], and bool [P].
