@@ -47,6 +47,15 @@ gin_string() {
   printf '"%s"' "${quoted//\"/\\\"}"
 }
 
+# Prints a folder or program by its absolute path: a relative one starts from the current directory.
+absolute() {
+  if [[ "$1" == /* || "$1" == *://* ]]; then
+    echo "$1"
+  else
+    echo "$PWD/$1"
+  fi
+}
+
 # Sets PYTHON to an interpreter with the packages of the locks. Scripts call it before they change the
 # folder: a relative PYTHON starts from the current directory.
 use_python() {
@@ -55,8 +64,8 @@ use_python() {
     PYTHON="$VENV/bin/python"
     return
   fi
-  if [[ "$PYTHON" == */* && "$PYTHON" != /* ]]; then
-    PYTHON="$PWD/$PYTHON"
+  if [[ "$PYTHON" == */* ]]; then
+    PYTHON="$(absolute "$PYTHON")"
   fi
   if ! command -v "$PYTHON" > /dev/null; then
     fail "PYTHON is $PYTHON, which is not a program: name an interpreter, or unset PYTHON to use .venv."

@@ -20,11 +20,7 @@ elif [[ ! " $* " =~ \ --(slice|compare)[\ =] ]]; then
   fail "name a slice, such as v4-8, or here; or give --compare NAME,NAME."
 fi
 
-model_dir="${MODEL_DIR:-runs/$recipe}"
-if [[ -n "${MODEL_DIR:-}" && "$model_dir" != /* && "$model_dir" != *://* ]]; then
-  model_dir="$PWD/$model_dir"
-fi
-
+model_dir="$(absolute "${MODEL_DIR:-$ROOT/runs/$recipe}")"
 use_python
 if [[ " ${slice[*]-} $* " != *" --slice"[\ =]"here "* ]]; then
   export JAX_PLATFORMS=cpu
@@ -32,4 +28,4 @@ fi
 export_settings
 cd "$ROOT"
 exec "$PYTHON" -m preflight --gin_file="gin/$recipe.gin" ${slice[@]+"${slice[@]}"} \
-  --gin.MODEL_DIR="$(gin_string "$model_dir")" "$@"
+  --gin.MODEL_DIR="$(gin_string "${model_dir#"$ROOT/"}")" "$@"

@@ -16,11 +16,7 @@ answer_help "$@"
 use_recipe "${1:-}"
 shift
 
-# Make a folder's path absolute: a relative one starts from the current directory.
-model_dir="${MODEL_DIR:-$ROOT/runs/$recipe}"
-if [[ "$model_dir" != /* && "$model_dir" != *://* ]]; then
-  model_dir="$PWD/$model_dir"
-fi
+model_dir="$(absolute "${MODEL_DIR:-$ROOT/runs/$recipe}")"
 trainer=(-m t5x.train)
 if [[ -z "${T5X_DIR:-}" ]]; then
   model_dir="${model_dir#"$ROOT/"}" # shorter, and training starts in ROOT
