@@ -18,7 +18,6 @@ from common.tables import NotChecked
 from preflight.aot import recipe_step
 from preflight.aot.compiler import OutOfMemory, figures_of, gib_on_a_device
 from preflight.aot.cost import Figures
-from preflight.aot.recipe import Recipe, load
 from preflight.aot.slices import GIB, Chip, Slice
 from t5x.monitoring import flops
 from t5x.train_state import initial_state
@@ -55,17 +54,12 @@ def find() -> LocalDevices:
     return LocalDevices(kind, chip, (count,))
 
 
-def compile_step(recipe: Recipe, local: LocalDevices) -> Figures:
-    """Compile the step of a recipe in this process, and time it.
-
-    Raise UserError, one sentence, for a recipe that does not fit the devices, and OutOfMemory for
-    one that does not fit their memory, which is not run.
-    """
-    return measure(load(recipe), local.chip.hbm)
-
-
 def measure(run: argparse.Namespace, limit_gib: float) -> Figures:
-    """Compile the step of `run`, and time it, or raise the errors of `compile_step`."""
+    """Compile the step of `run` in this process, and time it.
+
+    Raise UserError, one sentence, for a run that does not fit the devices, and OutOfMemory for one
+    that does not fit their memory, which is not run.
+    """
     trainer, shapes = recipe_step.train_step(run, jax.devices())
     started = time.monotonic()
     lowered = trainer.lower(shapes)

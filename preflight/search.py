@@ -8,7 +8,7 @@ from typing import Any
 from preflight import here
 from preflight.aot.compiler import CompileError, OutOfMemory, compile_step
 from preflight.aot.cost import Figures, Price
-from preflight.aot.recipe import Recipe
+from preflight.aot.recipe import Recipe, load
 from preflight.aot.recipe_step import RecipeRequest
 from preflight.run_context import RunContext
 
@@ -79,7 +79,7 @@ def compile_trial(
     changed = recipe.with_bindings(*(f"{name} = {value!r}" for name, value in settings))
     try:
         if isinstance(context.tpu, here.LocalDevices):
-            figures = here.compile_step(changed, context.tpu)
+            figures = here.measure(load(changed), context.tpu.chip.hbm)
         else:
             figures = compile_step(RecipeRequest(context.tpu.name, changed), cache)
     except (ValueError, CompileError) as error:

@@ -7,7 +7,6 @@ import pytest
 
 from common.tables import FAILS, NotChecked, run_check
 from fakes import valid_run
-from preflight import run_context
 from preflight.checks import gin
 from preflight.run_context import answer_within, is_local
 from t5x.checkpointing.config import CheckpointConfig, RestoreCheckpointConfig
@@ -67,21 +66,6 @@ def test_the_files_of_the_split_trained_on_are_listed(write_corpus, task):
     source = CorpusSource(write_corpus(["Ana are mere."], files=3))
     found = valid_run.context(**task(source)).list_files()
     assert [file.url.rpartition("/")[2] for file in found] == [f"train-{i}.jsonl" for i in range(3)]
-
-
-def test_a_remote_corpus_is_not_listed_offline(task):
-    with pytest.raises(NotChecked, match="--offline is set"):
-        valid_run.context(offline=True, **task(CorpusSource("user/name"))).list_files()
-
-
-def test_an_address_that_does_not_answer_is_not_checked(monkeypatch):
-    def refuse(*_):
-        raise OSError("fake")
-
-    monkeypatch.setattr(run_context.socket, "create_connection", refuse)
-    with pytest.raises(NotChecked, match="cannot be reached"):
-        valid_run.context().require_reachable("gs://bucket/run")
-    valid_run.context(offline=True).require_reachable("runs/here")
 
 
 @pytest.mark.parametrize(("said", "error"), [("cannot be reached", NotChecked), ("x", ValueError)])
