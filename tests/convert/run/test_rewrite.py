@@ -1,13 +1,11 @@
-"""A new run is written complete or not at all, and its gin names its network."""
-
-import dataclasses
+"""A new run is read again; tests/vocabulary/test_checkpoint.py has what is refused."""
 
 import numpy as np
 import pytest
 
 from common.gin_reader import Bindings
 from convert.run import rewrite
-from fakes.convert_fakes import FAMILIES, arrays, tree, write_run
+from fakes.convert_fakes import FAMILIES, write_run
 
 
 @pytest.mark.parametrize("name", ["ByteVocabulary", "SentencePieceVocabulary"])
@@ -28,26 +26,3 @@ def test_a_written_run_is_read_again(tmp_path):
     new = rewrite.last_checkpoint(str(tmp_path / "new"))
     assert (new.step, new.sizes) == (5, sizes)
     assert all(np.array_equal(new.arrays[n].read(), old.arrays[n].read()) for n in old.arrays)
-
-
-def test_another_network_than_the_gins_is_refused(tmp_path):
-    sizes = FAMILIES["t5_1_1"]
-    write_run(tmp_path, sizes)
-    gin = rewrite.gin_of(dataclasses.replace(sizes, num_encoder_layers=4))
-    (tmp_path / "config.gin").write_text(gin)
-    with pytest.raises(ValueError, match="it lacks encoder/layers_3"):
-        rewrite.last_checkpoint(str(tmp_path))
-
-
-def test_a_run_is_not_overwritten_and_bad_parameters_leave_nothing(tmp_path):
-    sizes = FAMILIES["t5_1_1"]
-    write_run(tmp_path / "old", sizes)
-    with pytest.raises(ValueError, match="holds a run already"):
-        with rewrite.staged_run(tmp_path / "old"):
-            pytest.fail("the run would be overwritten")
-    values = {f"target/{name}": value for name, value in arrays(sizes).items()}
-    values["target/decoder/logits_dense/kernel"][1, 2] = np.nan
-    with pytest.raises(ValueError, match="logits_dense/kernel holds 1 values that are NaN"):
-        with rewrite.staged_run(tmp_path / "new") as temporary:
-            rewrite.write_run(temporary, 1, tree(values), sizes)
-    assert [path.name for path in tmp_path.iterdir()] == ["old"]
