@@ -6,8 +6,7 @@ Both ways produce packed batches of 128 (inputs 512, targets 114), shuffled, for
 has a process of its own, so that what one reads ahead does not take the other's time. The
 plain way is `from_generator` over `load_dataset(streaming=True)`, seqio's tokenize, the same span
 corruption, and seqio's packing. Ours is the training stream of a single host. Tokens are those of
-inputs and targets without padding. --step_ms prints the share of time that a training step of that
-length waits.
+inputs and targets without padding.
 """
 
 import argparse
@@ -18,7 +17,6 @@ import pathlib
 import resource
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 
@@ -107,30 +105,16 @@ def our_batches(batch_size: int) -> Iterator:
     return TrainStream(cfg, converter, (0, batch_size), seed=0)
 
 
-def measure(batches: Iterator, seconds: float, step_s: float) -> tuple[float, float, float]:
-    """Return tokens/s, the share of time waited, and tokens in a second of one core."""
+def measure(batches: Iterator, seconds: float) -> tuple[float, float]:
+    """Return tokens/s, and tokens in a second of one core."""
     for _ in range(16):  # what was made ahead while the other way was measured is not counted
         next(batches)
-    tokens, waited, start, busy = 0, 0.0, time.monotonic(), time.process_time()
+    tokens, start, busy = 0, time.monotonic(), time.process_time()
     while time.monotonic() - start < seconds:
-        asked = time.monotonic()
         batch = next(batches)
-        waited += time.monotonic() - asked
         for key in ("encoder_segment_ids", "decoder_segment_ids"):
             tokens += int((batch[key] > 0).sum())
-        time.sleep(step_s)
-    spent = time.monotonic() - start
-    return tokens / spent, waited / spent, tokens / (time.process_time() - busy)
-
-
-def print_position(stream: TrainStream) -> None:
-    """Print how large a saved position is, and how long saving it takes."""
-    with tempfile.TemporaryDirectory() as folder:
-        start = time.monotonic()
-        stream.save(folder)
-        seconds = time.monotonic() - start
-        size = sum(path.stat().st_size for path in pathlib.Path(folder).iterdir())
-    print(f"its position takes {size / 1e6:.1f} MB, saved in {seconds:.2f} s")
+    return tokens / (time.monotonic() - start), tokens / (time.process_time() - busy)
 
 
 def serve(
@@ -146,10 +130,8 @@ def serve(
         our_task(args.files, vocabulary)
         batches = our_batches(args.batch_size)
     while parent.recv():
-        found = measure(batches, args.seconds, args.step_ms / 1000)
+        found = measure(batches, args.seconds)
         parent.send((*found, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10))
-    if way == "ours":
-        print_position(batches)
 
 
 def main() -> None:
@@ -160,7 +142,6 @@ def main() -> None:
     flags.add_argument("--seconds", type=float, default=10.0, help="of each measurement")
     flags.add_argument("--rounds", type=int, default=2, help="measurements of each way")
     flags.add_argument("--batch_size", type=int, default=128)
-    flags.add_argument("--step_ms", type=float, default=0.0, help="length of a simulated step")
     args = flags.parse_args()
     context = multiprocessing.get_context("spawn")
     pipes, processes = {}, {}
@@ -174,14 +155,14 @@ def main() -> None:
         for way, pipe in pipes.items():
             pipe.send(True)
             try:
-                rate, waited, core, memory = pipe.recv()
+                rate, core, memory = pipe.recv()
             except (EOFError, ConnectionError):
                 raise SystemExit(f"the process of the {way} way has failed") from None
             rates[way].append(rate)
             cores[way].append(core)
             print(
                 f"{way:6s} {rate:10,.0f} tokens/s, {core:10,.0f} a second of one core, "
-                f"{waited:6.1%} of the time waited, {memory} MiB at most so far",
+                f"{memory} MiB at most so far",
                 flush=True,
             )
     ratio = lambda of, found: of(found["ours"]) / of(found["plain"])

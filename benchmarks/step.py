@@ -83,7 +83,6 @@ PARSER.add_argument(
 PARSER.add_argument("--beside_plain", action="store_true", help="and the step as upstream has it")
 PARSER.add_argument("--beside_torch", action="store_true", help="and transformers' T5, compiled")
 PARSER.add_argument("--top", type=int, default=0, help="print the costliest instructions")
-PARSER.add_argument("--dump", help="file for the optimized program")
 
 
 def settings(pairs: list[str]) -> dict:
@@ -122,7 +121,6 @@ def request_of(args: argparse.Namespace, fields: dict) -> SyntheticRequest:
         partitions=args.partitions,
         microbatches=args.microbatches,
         rules={"parameter_partitioning_dims": args.parameter_partitioning_dims},
-        dump=args.dump,
     )
 
 
@@ -153,7 +151,7 @@ def report(name: str, request: SyntheticRequest, upstream: Upstream | None, args
     if args.beside_plain:
         rules = {"parameter_partitioning_dims": 1}
         plain = compile_step(
-            dataclasses.replace(request, rules=rules, dump=None),
+            dataclasses.replace(request, rules=rules),
             module="benchmarks.baselines.plain",
         )
         print(
@@ -191,16 +189,14 @@ def check(args: argparse.Namespace) -> None:
         PARSER.error(f"--compile_for {name} needs --recipe")
 
 
-def report_gpu(recipe: str, request: SyntheticRequest, dump: str | None) -> None:
-    """Compiles for a GPU, prints the memory, and writes the program to the file `dump`."""
+def report_gpu(recipe: str, request: SyntheticRequest) -> None:
+    """Compiles for a GPU, and prints the memory."""
     started = time.monotonic()
     try:
         compiled = gpus.compile_step(request.slice, functools.partial(train_step, request))
     except ValueError as error:  # a package is missing
         raise SystemExit(str(error)) from error
     seconds, memory = time.monotonic() - started, compiled.memory_analysis()
-    if dump:
-        Path(dump).write_text(compiled.as_text())
     temporary, held = memory.temp_size_in_bytes / 2**30, memory.argument_size_in_bytes / 2**30
     print(f"{recipe:24} {request.slice:8} {temporary:.2f} GiB temp  {held:.2f} GiB held  "
           f"{seconds:.0f} s to compile")  # fmt: skip
@@ -211,7 +207,7 @@ def main():
     check(args)
     if args.compile_for in gpus.GPUS:
         name = args.recipe or "t5_1_1/base"
-        report_gpu(name, request_of(args, network_fields(name, args.set)), args.dump)
+        report_gpu(name, request_of(args, network_fields(name, args.set)))
         return
     if not args.compile_for:
         request = request_of(args, network_fields(args.recipe or "t5_1_1/tiny", args.set))

@@ -33,7 +33,6 @@ class SyntheticRequest(compiler.Request):
       microbatches: see `trainer.Trainer.num_microbatches`.
       rules: arguments of `partitioning.standard_logical_axis_rules`.
       z_loss: see `models.EncoderDecoderModel`.
-      dump: file for the optimized program, none by default.
     """
 
     network: Mapping[str, Any]
@@ -44,13 +43,12 @@ class SyntheticRequest(compiler.Request):
     microbatches: int = 1
     rules: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     z_loss: float = 1e-4
-    dump: str | None = None
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
     """Compile a request in this process."""
     step = train_step(SyntheticRequest(**request), slices.find(request["slice"]).devices())
-    return compiler.measure_step(*step, request["dump"])
+    return compiler.measure_step(*step)
 
 
 def train_step(

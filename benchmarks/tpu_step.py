@@ -124,9 +124,6 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     add("--partitions", type=int, default=1)
     add("--steps", type=int, default=20, help="to time, after two")
     add("--out", type=Path, default=ROOT / "runs" / "tpu_benchmark.json")
-    add("--coordinator_address", help="HOST:PORT of process 0; TPU workers find it themselves")
-    add("--process_count", type=int)
-    add("--process_index", type=int)
     return parser.parse_args(argv)
 
 
@@ -137,9 +134,7 @@ def main(argv: list[str] | None = None) -> None:
 
     from t5x.cli.main import on_tpu_machine
 
-    if args.coordinator_address:
-        jax.distributed.initialize(args.coordinator_address, args.process_count, args.process_index)
-    elif on_tpu_machine():
+    if on_tpu_machine():
         jax.distributed.initialize()
     device, devices = jax.devices()[0], jax.device_count()
     kind, first = generation(device.device_kind), jax.process_index() == 0

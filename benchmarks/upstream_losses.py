@@ -23,6 +23,8 @@ import shutil
 import subprocess
 import sys
 
+from t5x.monitoring.event_files import read_events
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LACKING = ("t5x/examples/encoder", "gin/optimizers/")  # what upstream lacks
 STEPS = 10
@@ -132,12 +134,11 @@ def train(recipe: str, folder: str, flags: list[str], upstream: pathlib.Path | N
 
 def losses(folder: str) -> dict[int, float]:
     """Return the loss of each step, as the run's TensorBoard files have it."""
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-    from tensorboard.util import tensor_util
-
-    events = EventAccumulator(str(ROOT / folder / "train"), size_guidance={"tensors": 0})
-    events.Reload()
-    return {e.step: tensor_util.make_ndarray(e.tensor_proto).item() for e in events.Tensors("loss")}
+    found: dict[int, float] = {}
+    for path in (ROOT / folder / "train").glob("events.out.tfevents.*"):
+        loss = read_events(path.read_bytes()).scalars["loss"]
+        found |= zip(loss.steps, loss.values, strict=True)
+    return found
 
 
 def greatest_difference(recipe: str, upstream: pathlib.Path) -> tuple[float, list[float]]:

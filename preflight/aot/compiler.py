@@ -151,19 +151,13 @@ def serve(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
     print(json.dumps(answered))
 
 
-def measure_step(trainer: Trainer, batch: Shapes, dump: str | None) -> dict[str, Any]:
-    """Compile a train step and return the fields of `Figures`.
-
-    `batch` has the shapes of the global batch; the optimized program is written to the file `dump`.
-    """
+def measure_step(trainer: Trainer, batch: Shapes) -> dict[str, Any]:
+    """Compile a train step of a global batch's shapes, and return the fields of `Figures`."""
     started = time.monotonic()
     lowered = trainer.lower(batch)
     trace_seconds = time.monotonic() - started
     compiled, compile_seconds = _compile(lowered, trainer.specs)
-    text = compiled.as_text() or ""
-    if dump:
-        Path(dump).write_text(text)
-    program = Program(text)
+    program = Program(compiled.as_text() or "")
     figures = figures_of(
         trainer,
         batch,

@@ -37,7 +37,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     devices = slices.find(request["slice"]).devices()
     if request["decodes"]:
         return compiler.measure_decoding(*decoding(run, devices))
-    return compiler.measure_step(*train_step(run, devices), dump=None)
+    return compiler.measure_step(*train_step(run, devices))
 
 
 def train_step(run: argparse.Namespace, devices: list[jax.Device]) -> tuple[Trainer, Shapes]:
