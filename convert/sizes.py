@@ -499,16 +499,12 @@ def of_config(config: Mapping[str, Any]) -> Sizes:
         if key := field.metadata.get("key"):
             is_size = field.type is int
             absent = None if is_size and kind.states_sizes else field.default
-            fields[field.name] = config.get(key, absent)
-            if is_size and not _is_size(fields[field.name]):
+            value = fields[field.name] = config.get(key, absent)
+            what = "an integer above 0" if is_size else "a number of at least 0"
+            if not (_is_size(value) if is_size else _is_number(value)):
                 raise UserError(
-                    f"config.json has {key} {config.get(key)!r}, which must be an integer above "
-                    "0: add what the model was trained with."
-                )
-            if field.type is float and not _is_number(fields[field.name]):
-                raise UserError(
-                    f"config.json has {key} {config.get(key)!r}, which must be a number of at "
-                    "least 0: add what the model was trained with."
+                    f"config.json has {key} {config.get(key)!r}, which must be {what}: add what "
+                    "the model was trained with."
                 )
     sizes = kind(**fields, **kind._read(config))
     return sizes if sizes.family == family else dataclasses.replace(sizes, model_type=family)

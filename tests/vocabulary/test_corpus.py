@@ -92,15 +92,6 @@ def test_folders_and_lists_of_files_are_read_as_a_task_reads_them(tmp_path):
     assert list(corpus.read_documents(f"@{tmp_path}/all.map")) == ["trei", "doi"]
 
 
-@pytest.mark.parametrize("name", ["text", "corpus.jsonl", "a [v2]"])
-def test_a_folder_may_have_the_name_of_a_format(name, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "data" / name).mkdir(parents=True)
-    (tmp_path / "data" / name / "train.txt").write_text("unu\n")
-    for corpus_name in (f"data/{name}", f"data/{name}/", str(tmp_path / "data" / name)):
-        assert list(corpus.read_documents(corpus_name)) == ["unu"], corpus_name
-
-
 @pytest.mark.filterwarnings("ignore")
 def test_records_that_a_task_skips_are_reported(tmp_path, caplog):
     (tmp_path / "a.jsonl").write_text('{"text": "un rând"}\n{bad\n')
