@@ -193,9 +193,7 @@ def of_files(
         known = unknown if size is None else f"about {data_size(size)} of text"
         found = f"{path}: {known}, {seen}"
         if seen.looks_like:
-            may_be = (f"--documents={shlex.quote(each)}" for each in seen.documents_are)
-            found += f"\n{seen.looks_like}: give {' or '.join(may_be)} and --overwrite, or "
-            found += "--documents=lines if that is right"
+            found += f"\n{seen.flags}, with --overwrite"
     text_bytes = PIECES[0][0] if size is None else float(size)
     settings = {"column": column, "documents": documents}
     written = [f"{key}={_quoted(value)}" for key, value in settings.items() if value]

@@ -140,7 +140,9 @@ def read_documents(
         retry_policy=RetryPolicy(_RETRY_SECONDS),
     )
     source.peek(split)  # raises the mistakes in one sentence
-    print(f"{corpus}: {overview(source, split)}", file=sys.stderr, flush=True)
+    found = overview(source, split)
+    asked = f"\n{found.flags}" if found.looks_like else ""
+    print(f"{corpus}: {found}{asked}", file=sys.stderr, flush=True)
     return itertools.islice(_texts(source, split, max_documents is not None), max_documents)
 
 

@@ -13,6 +13,7 @@ import contextlib
 import dataclasses
 import itertools
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -69,6 +70,12 @@ class Overview:
         """What to set if `looks_like` is right, or is not."""
         may_be = " or ".join(map(repr, self.documents_are))
         return f"documents of the source to {may_be}, or to 'lines' if that is right"
+
+    @property
+    def flags(self) -> str:
+        """What to give on a command line, after `looks_like`."""
+        may_be = " or ".join(f"--documents={shlex.quote(each)}" for each in self.documents_are)
+        return f"{self.looks_like}: give {may_be}, or --documents=lines if each line is a document"
 
     def of_documents(self, about: float | None = None) -> str:
         """Return what follows the number of files; `about` is of documents that are not counted."""

@@ -99,10 +99,12 @@ def test_records_that_a_task_skips_are_reported(tmp_path, caplog):
     assert "1 malformed" in caplog.text
 
 
-@pytest.mark.parametrize(("documents", "found"), [(None, 5), ("%", 2), ("files", 1)])
-def test_plain_text_is_divided_as_a_task_divides_it(tmp_path, documents, found):
-    (tmp_path / "a.txt").write_text("unu\ndoi\n%\ntrei\n%\n")
+@pytest.mark.parametrize(("documents", "found"), [(None, 30), ("%", 10), ("files", 1)])
+def test_plain_text_is_divided_as_a_task_divides_it(tmp_path, documents, found, capsys):
+    text = "".join(f"unu {i}\ndoi {i}\n%\n" for i in range(10))
+    (tmp_path / "a.txt").write_text(text)
     assert len([*corpus.read_documents(f"{tmp_path}/a.txt", documents=documents)]) == found
+    assert ("--documents=%" in capsys.readouterr().err) == (documents is None)
 
 
 def test_a_sample_is_spread_over_all_files_and_the_same_every_time(tmp_path):
