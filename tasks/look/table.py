@@ -86,8 +86,9 @@ def _records(found: Look) -> CheckResult:
     if labels := found.unknown_labels:
         named = ", ".join(f"{label!r} × {n:,}" for label, n in labels[:_LABELS])
         more = f" and {len(labels) - _LABELS:,} more" if len(labels) > _LABELS else ""
+        figure += f"; labels that are no class: {named}{more}"
         to_set = "`labels` or `classes` of the task to all, unless those rows should go"
-        return judged("records", False, f"{figure}; no class is {named}{more}", to_set, WARNING)
+        return judged("records", False, figure, to_set, WARNING)
     unusable = sum(left_out.get(reason, 0) for reason in _UNUSABLE) > MOST_UNUSABLE * read
     by_lines = any(kind.startswith("text") for kind in found.files)
     empty = not by_lines and left_out.get("empty", 0) > MOST_EMPTY * read
