@@ -189,6 +189,7 @@ def of_files(
     unknown = f"of unknown size, taken as {data_size(PIECES[0][0])} of text"
     found, size = f"{path}: {unknown}", None
     if path.startswith(("/", LIST)) or "://" in path:  # not of the hub, which may not answer
+        source.peek("train")  # raises the mistakes in one sentence
         seen, size = overview(source, "train"), source.text_bytes("train")
         known = unknown if size is None else f"about {data_size(size)} of text"
         found = f"{path}: {known}, {seen}"

@@ -122,7 +122,8 @@ def overview(source: CorpusSource, split: str) -> Overview:
     if split == "train" and source.is_local:
         for name in (name for name in source.splits if name not in (split, *shares)):
             with contextlib.suppress(UserError):  # the corpus lacks it
-                others[name] = source.list_files(name)
+                if (own := source.list_files(name)) != found:
+                    others[name] = own
     return Overview(split, len(found), unit, documents, held, others, *_looks_like(source, found))
 
 

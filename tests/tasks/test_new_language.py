@@ -181,6 +181,13 @@ def test_the_column_and_the_documents_of_own_text_are_in_the_task(tmp_path):
     assert "--documents=paragraphs" in shlex.split(text.flags)
 
 
+@pytest.mark.parametrize("text", ["", "\n \n"])
+def test_files_without_text_are_refused(tmp_path, text):
+    (tmp_path / "a.txt").write_text(text)
+    with pytest.raises(ValueError, match="no usable text"):
+        new_language.of_files(str(tmp_path), "uk")
+
+
 def test_existing_files_are_kept(root):
     (root / "gin/cs_t5x_base.gin").write_text("mine")
     text = of("cs")
