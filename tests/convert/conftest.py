@@ -1,6 +1,7 @@
 import pytest
 
 from convert.formats.sentencepiece_model import read_model
+from fakes.convert_fakes import golden_run
 from fakes.paths import MINI
 from vocabulary.sentencepiece_model import write_model
 
@@ -13,3 +14,10 @@ def outside_model(tmp_path_factory):
     del model.pieces[-100:]
     write_model(model, path)
     return path
+
+
+@pytest.fixture
+def run_folder(tmp_path):
+    """A run of upstream, with its gin."""
+    golden_run(tmp_path / "run")
+    return tmp_path / "run"

@@ -1,16 +1,8 @@
 """The command: what is wrong is one sentence, and nothing is left behind."""
 
-import pytest
-
-from fakes.convert_fakes import golden_gin, golden_run, refusal
+from fakes.convert_fakes import golden_gin, refusal
 from fakes.paths import ROOT
 from fakes.shell import bash, executable
-
-
-@pytest.fixture
-def run_folder(tmp_path):
-    golden_run(tmp_path / "run")
-    return tmp_path / "run"
 
 
 def test_bad_input_is_one_sentence_and_leaves_nothing(run_folder, capsys, tmp_path):

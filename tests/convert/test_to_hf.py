@@ -24,7 +24,6 @@ from fakes.convert_fakes import (
     ENCODERS,
     FAMILIES,
     arrays,
-    golden_run,
     golden_sizes,
     refusal,
     scanned,
@@ -37,12 +36,6 @@ from fakes.tokenizer_files import words
 from t5x.checkpointing import scalable_t5
 
 MINI = ROOT / "data" / "ro_mini" / "ro_mini.model"
-
-
-@pytest.fixture
-def run_folder(tmp_path):
-    golden_run(tmp_path / "run")
-    return tmp_path / "run"
 
 
 def convert(*arguments):

@@ -5,6 +5,7 @@ import sys
 import pytest
 
 from fakes.shell import executable
+from fakes.simulated_pod import Pod
 
 
 @pytest.fixture
@@ -18,3 +19,10 @@ def recorder(tmp_path):
     return executable(
         tmp_path / "python", f'#!/usr/bin/env bash\nexec {sys.executable} {code} "$@"\n'
     )
+
+
+@pytest.fixture
+def pair(tmp_path):
+    """A pod of two workers."""
+    with Pod(tmp_path, workers=2) as pod:
+        yield pod

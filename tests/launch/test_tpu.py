@@ -22,13 +22,6 @@ def pod(tmp_path):
         yield pod
 
 
-@pytest.fixture
-def pair(tmp_path):
-    """A pod of two workers."""
-    with Pod(tmp_path, workers=2) as pod:
-        yield pod
-
-
 # --- creating and deleting
 
 

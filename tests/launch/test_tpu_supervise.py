@@ -17,14 +17,6 @@ from fakes.simulated_pod import ZONE, Pod, flags_of
 from launch import tpu
 from t5x.checkpointing import layout
 
-
-@pytest.fixture
-def pair(tmp_path):
-    """A pod of two workers."""
-    with Pod(tmp_path, workers=2) as pod:
-        yield pod
-
-
 # --- supervising a run
 
 

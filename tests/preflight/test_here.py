@@ -16,16 +16,11 @@ from preflight.checks import checklist, step
 from preflight.run_context import RunContext
 from preflight.search import Trial
 
+pytestmark = pytest.mark.usefixtures("isolated_gin")
 RECIPE = Recipe(
     ("gin/ro_t5x_tiny.gin",),
     ("network.T5Config.num_encoder_layers = 1", "network.T5Config.num_decoder_layers = 1"),
 )
-
-
-@pytest.fixture(autouse=True)
-def isolated_gin():
-    with valid_run.gin_apart():
-        yield
 
 
 @pytest.fixture

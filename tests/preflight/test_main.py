@@ -6,17 +6,12 @@ import pytest
 
 from common.errors import UserError
 from common.tables import FAILS, NOT_CHECKED, OK
-from fakes import fake_compiler, valid_run
+from fakes import fake_compiler
 from preflight.__main__ import main
 from preflight.search import BATCH
 
+pytestmark = pytest.mark.usefixtures("isolated_gin")
 TINY = "gin/ro_t5x_tiny.gin"
-
-
-@pytest.fixture(autouse=True)
-def isolated_gin():
-    with valid_run.gin_apart():
-        yield
 
 
 def flags(folder):

@@ -2,17 +2,11 @@
 
 import pytest
 
-from fakes import valid_run
 from preflight.aot import recipe
 from preflight.aot.recipe import Recipe
 
+pytestmark = pytest.mark.usefixtures("isolated_gin")
 TINY = "gin/ro_t5x_tiny.gin"
-
-
-@pytest.fixture(autouse=True)
-def isolated_gin():
-    with valid_run.gin_apart():
-        yield
 
 
 def test_one_recipe_after_another():

@@ -3,18 +3,12 @@
 import pytest
 
 from common.tables import FAILS, NOT_CHECKED, OK
-from fakes import valid_run
 from preflight.aot import compiler, slices
 from preflight.aot.recipe import Recipe
 from preflight.checks import checklist
 
+pytestmark = pytest.mark.usefixtures("isolated_gin")
 TINY = "gin/ro_t5x_tiny.gin"
-
-
-@pytest.fixture(autouse=True)
-def isolated_gin():
-    with valid_run.gin_apart():
-        yield
 
 
 def gin_rows(*bindings, file=TINY):
