@@ -186,13 +186,13 @@ def check_output_folder(flag: str, path: str, buckets_too: bool = False) -> None
     if not path:
         raise UserError(f"{flag} is '', which names nothing; name a folder.")
     check_address(flag, path)
-    if "://" in path and not buckets_too:
+    if "://" in path:
+        if buckets_too:
+            return
         raise UserError(
             f"{flag} is {path}, but this command writes to disks only; name a folder, and copy it "
             "from there."
         )
-    if "://" in path:
-        return
     try:
         folder = Path(path).absolute()
         while not folder.exists():

@@ -19,7 +19,7 @@ def read_bytes(path: str) -> bytes:
     try:
         with fsspec.open(str(path), "rb") as file:
             return file.read()
-    except (OSError, ImportError) as error:
+    except (OSError, ImportError, ValueError) as error:  # of a scheme that nobody knows
         raise UserError(f"the vocabulary {path} cannot be read: {error}") from error
 
 

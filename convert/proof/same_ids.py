@@ -53,15 +53,15 @@ def compare(vocabulary: Vocabulary, folder: Path, texts: Iterable[str]) -> Compa
     from transformers import AutoTokenizer
 
     tokenizer: Any = AutoTokenizer.from_pretrained(folder)
+    score = None
     if isinstance(vocabulary, TrainedVocabulary):
         _check_ids(_ids_of_t5(vocabulary), _ids_of_t5(tokenizer))
         pairs = functools.partial(_of_t5, vocabulary, tokenizer)
+        if not vocabulary.is_bytes:
+            score = load_sentencepiece(vocabulary.path, vocabulary.extra_ids).GetScore
     else:
         _check_ids(_ids_of_encoder(vocabulary), _ids_of_encoder(tokenizer))
         pairs = functools.partial(_of_encoder, vocabulary.load(), tokenizer)
-    score = None
-    if isinstance(vocabulary, TrainedVocabulary) and not vocabulary.is_bytes:
-        score = load_sentencepiece(vocabulary.path, vocabulary.extra_ids).GetScore
     names = {token.content for token in tokenizer.added_tokens_decoder.values() if token.special}
     names |= {name for name in tokenizer.get_vocab() if _BYTE.fullmatch(name)}
     every = [*texts_of(sorted(tokenizer.get_vocab().keys() - names)), *texts]
