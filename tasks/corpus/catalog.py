@@ -18,7 +18,7 @@ from common.errors import UserError
 from common.secrets import public
 from common.tables import counted
 from tasks.corpus import folder, held_out, hub, names, slices
-from tasks.corpus.held_out import USUAL
+from tasks.corpus.held_out import BUCKETS, USUAL
 from tasks.corpus.listing import Listing, Parallel
 from tasks.corpus.names import LIST
 from tasks.corpus.retry import RetryPolicy, is_transient, retry
@@ -91,13 +91,9 @@ class Catalog:
         self._may_lack_usual = is_open and not has_usual
         self._shares, self._texts = shares or {}, texts
         self.names |= dict.fromkeys(self._shares, self.names.get("train", ""))
-        self._forget()
-
-    def _forget(self) -> None:
+        # Once they are known, by split: its own files, None if it has none, and `shares`.
         self._listings: dict[str, Listing | None] = {}
-        self._buckets: dict[str, held_out.Range | None] = {}
-        self._lacks: bool | None = None if self._may_lack_usual else False
-        self._usual: Mapping[str, float] | None = None
+        self._held: dict[str, Mapping[str, float]] = {}
 
     @property
     def is_local(self) -> bool:
@@ -117,53 +113,48 @@ class Catalog:
         split = slices.full(split)
         if split not in self.names:
             raise self._no_split(split, self.names)
-        found = self._listings.get(split) or self._find(self._split_read(split, policy), policy)
+        found = self._find(self._split_read(split, policy), policy)
         if found is None:
             raise self._no_split(split, [name for name in self.names if name != split])
         return found
 
     def complete(self, split: str, policy: RetryPolicy) -> Listing:
         """Return `listing` with all that servers report of each file."""
-        found, split = self.listing(split, policy), slices.full(split)
+        found = self.listing(split, policy)
         if not found.is_complete:
             found = reached(self.name, "looking up", found.complete, policy)
-            self._listings[split if self._listings.get(split) else "train"] = found
+            self._listings[self._split_read(slices.full(split), policy)] = found
         return found
 
-    def buckets(self, split: str, policy: RetryPolicy) -> held_out.Range | None:
-        """Return which of the documents in a split's files are the split's, None for all.
+    def shares(self, split: str, policy: RetryPolicy) -> Mapping[str, float]:
+        """Return the shares of the documents in a split's files that are held out, by split.
 
         Raises:
-          UserError: none can be, since the corpus has one alone.
+          UserError: the split is held out and has none, since the corpus has one document alone.
         """
         split = slices.full(split)
-        if split not in self._buckets:
-            shares = self._all_shares(split, policy)
-            if split != "train" and not shares and self._split_read(split, policy) != split:
-                raise UserError(
-                    f"corpus {self.name!r} has one document, or one many times, and none can be "
-                    f"held out as {split!r}: add others"
-                )
-            self._buckets[split] = held_out.of_split(shares, split)
-        return self._buckets[split]
-
-    def shares(self, split: str, policy: RetryPolicy) -> Mapping[str, float]:
-        """Return the shares of the documents in a split's files that are held out, by split."""
-        has_all = self.buckets(split, policy) is None
-        return {} if has_all else self._all_shares(slices.full(split), policy)
-
-    def _all_shares(self, split: str, policy: RetryPolicy) -> Mapping[str, float]:
-        if self._split_read(split, policy) != "train" or not self._lacks_usual(policy):
-            return self._shares
-        if self._usual is None:
+        if split not in self._held and self._split_read(split, policy) != "train":
+            self._held[split] = {}
+        elif split not in self._held and self._lacks_usual(policy):
             find = lambda: held_out.find_share(self._texts("train"))
             share = reached(self.name, "reading the beginning of", find, policy)
-            self._usual = {USUAL: share} if share else {}
-        return self._usual
+            found = {USUAL: share} if share else {}
+            self._held = {"train": found, USUAL: found, **self._held}
+        shares = self._held.setdefault(split, self._shares)
+        if split != "train" and not shares and self._split_read(split, policy) != split:
+            raise UserError(
+                f"corpus {self.name!r} has one document, or one many times, and none can be held "
+                f"out as {split!r}: add others"
+            )
+        return shares
+
+    def buckets(self, split: str, policy: RetryPolicy) -> held_out.Range | None:
+        """Return which of the documents in a split's files are the split's, None for all."""
+        return held_out.of_split(self.shares(split, policy), slices.full(split))
 
     def is_held_out(self, split: str) -> bool:
         """Return whether a split is known to be held out of 'train'."""
-        return slices.full(split) != "train" and bool(self._buckets.get(slices.full(split)))
+        return slices.full(split) != "train" and bool(self._held.get(slices.full(split)))
 
     def identity(self, split: str, policy: RetryPolicy) -> dict:
         """Return what a data position depends on, as JSON; see `Listing.identity`."""
@@ -173,25 +164,26 @@ class Catalog:
 
     def as_json(self, split: str, policy: RetryPolicy) -> list:
         """Return what is known of a split, for `use`."""
-        return [self.complete(split, policy).as_json(), self.buckets(split, policy)]
+        return [self.complete(split, policy).as_json(), self.shares(split, policy)]
 
     def use(self, split: str, known: list) -> None:
         """Use what another host knows of a split."""
-        files, buckets = known
+        files, shares = known
         found, split = Listing.of_another_host(files), slices.full(split)
         if found.commit:
             self.pin_revision(found.commit)
-        self._listings[split], self._buckets[split] = found, buckets and tuple(buckets)
-        # Of 'train' without buckets it is not known: its data position may be older than they are.
-        if self._may_lack_usual and (buckets or split == USUAL):
-            self._lacks = bool(buckets)
+        # Of 'train' without shares it is not known: its data position may be older than they are.
+        if self._may_lack_usual and (shares or split == USUAL):
+            self._listings[USUAL] = None if shares else found
+        self._listings["train" if shares else split] = found
+        self._held[split] = shares or {}
 
-    def pin_buckets(self, split: str, saved: Mapping[str, Any]) -> None:
+    def pin_shares(self, split: str, saved: Mapping[str, Any]) -> None:
         """Read the documents of a split that its saved `identity` names."""
         if self._may_lack_usual:
-            held = saved.get("held_out")
-            self._buckets[slices.full(split)] = (held[0], held[1]) if held else None
-            if self._lacks and split == "train" and not held:
+            first, last = saved.get("held_out", (0, 0))
+            self._held[slices.full(split)] = {USUAL: (first or last) / BUCKETS} if last else {}
+            if self._listings.get(USUAL, True) is None and split == "train" and not last:
                 logging.warning(
                     "corpus %s: the run goes on with all documents, as it began, so that it trains "
                     "on %r too: its loss is no measure",
@@ -202,7 +194,7 @@ class Catalog:
         """Read the hub's data set at a commit, unless a revision is already set."""
         if self.revision is None and self._corpus is not None:
             self.revision = revision
-            self._forget()
+            self._listings, self._held = {}, {}
 
     def _split_read(self, split: str, policy: RetryPolicy) -> str:
         """Return the split whose files hold a split's documents: 'train' of one held out."""
@@ -211,9 +203,7 @@ class Catalog:
 
     def _lacks_usual(self, policy: RetryPolicy) -> bool:
         """Return whether the corpus has no files of USUAL, which is then held out."""
-        if self._lacks is None:
-            self._lacks = self._find(USUAL, policy) is None
-        return self._lacks
+        return self._may_lack_usual and self._find(USUAL, policy) is None
 
     def _find(self, split: str, policy: RetryPolicy) -> Listing | None:
         if split not in self._listings:

@@ -252,7 +252,7 @@ class CorpusSource(seqio.DataSource):
 
     def pin_identity(self, split: str, saved: Mapping[str, Any]) -> None:
         """Read the documents of a split that a saved position's `identity` names."""
-        self.catalog.pin_buckets(split, saved)
+        self.catalog.pin_shares(split, saved)
 
     def listing(self, split: str) -> list:
         """Return a split's files, and which of their documents are its, as JSON."""
