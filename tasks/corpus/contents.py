@@ -8,12 +8,13 @@ A name promises a format. A file that holds another one is refused in a sentence
 """
 
 import codecs
-import io
+import itertools
 import json
 import re
-from typing import Any, BinaryIO, NamedTuple, cast
+from typing import BinaryIO, NamedTuple
 
 from common.errors import UserError
+from tasks.corpus.chunks import stream_of
 from tasks.corpus.files import CorpusFile
 from tasks.corpus.records import of_json_lines
 from tasks.corpus.signatures import what_else
@@ -102,10 +103,11 @@ def with_contents(stream: BinaryIO, file: CorpusFile) -> tuple[Contents, BinaryI
     """
     head = stream.read(HEAD_BYTES)
     found = of_head(head, file)
-    decode = codecs.getincrementaldecoder(found.encoding)("surrogatepass").decode
-    is_utf8 = found.encoding == "utf-8"
-    text = _Text(head, stream, None if is_utf8 else decode)
-    return found, cast(BinaryIO, io.BufferedReader(text, _READ_BYTES))
+    data = itertools.chain([head], iter(lambda: stream.read(_READ_BYTES), b""))
+    if found.encoding != "utf-8":
+        text = codecs.iterdecode(data, found.encoding, "surrogatepass")
+        data = codecs.iterencode(text, "utf-8", "surrogatepass")
+    return found, stream_of(data)
 
 
 def of_head(head: bytes, file: CorpusFile) -> Contents:
@@ -114,28 +116,3 @@ def of_head(head: bytes, file: CorpusFile) -> Contents:
         return look(head, file.kind, file.on_web)
     except UserError as error:
         raise UserError(f"{file} {error}") from None
-
-
-class _Text(io.RawIOBase):
-    """The bytes `head` and those of a stream, transcoded to UTF-8 if there is a `decode`."""
-
-    def __init__(self, head: bytes, stream: BinaryIO, decode: Any):
-        self._left, self._stream, self._decode = memoryview(head), stream, decode
-        self._ended = False
-        if decode:
-            self._left = memoryview(self._transcoded(head))
-
-    def readable(self):
-        return True
-
-    def readinto(self, buffer):
-        while not self._left and not self._ended:
-            data = self._stream.read(_READ_BYTES)
-            self._ended = not data
-            self._left = memoryview(self._transcoded(data) if self._decode else data)
-        n = min(len(buffer), len(self._left))
-        buffer[:n], self._left = self._left[:n], self._left[n:]
-        return n
-
-    def _transcoded(self, data: bytes) -> bytes:
-        return self._decode(data, not data).encode("utf-8", "surrogatepass")

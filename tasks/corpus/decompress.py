@@ -7,12 +7,14 @@ between, or holds none, raises EOFError, and damaged data raise Damaged.
 """
 
 import bz2
-import io
 import lzma
 import zlib
-from typing import Any, BinaryIO, cast
+from collections.abc import Iterator
+from typing import Any, BinaryIO
 
 import zstandard
+
+from tasks.corpus.chunks import stream_of
 
 # Of compressed data at once. Their text is held, which a bomb makes 32,768 times as large: 64 MiB.
 READ_BYTES = 1 << 11
@@ -37,46 +39,24 @@ ERRORS = (EOFError, Damaged)
 
 def decompressed(raw: BinaryIO, compression: str) -> BinaryIO:
     """Return what `raw` holds, decompressed; `compression` is one of COMPRESSIONS."""
-    return cast(BinaryIO, io.BufferedReader(_Frames(raw, compression), 1 << 17))
+    return stream_of(_texts(raw, compression))
 
 
-class _Frames(io.RawIOBase):
-    """The text of all frames (or members), one after the other."""
-
-    def __init__(self, raw: BinaryIO, compression: str):
-        self._raw, self._compression = raw, compression
-        self._frame: Any = None  # the one that has begun
-        self._has_frames = False
-        self._left = b""  # read, and not yet decompressed
-        self._text = memoryview(b"")
-
-    def readable(self):
-        return True
-
-    def readinto(self, buffer):
-        while not self._text:
-            data = self._left or self._raw.read(READ_BYTES)
-            if not data:
-                if self._frame or not self._has_frames:
-                    raise EOFError(f"its {self._compression} data have no end")
-                return 0
-            self._text = memoryview(self._decompress(data))
-        n = min(len(buffer), len(self._text))
-        buffer[:n], self._text = self._text[:n], self._text[n:]
-        return n
-
-    def _decompress(self, data: bytes) -> bytes:
-        self._left = b""
-        if self._frame is None:
-            if self._compression in _PADDED and self._has_frames:
-                data = data.lstrip(b"\0")
-            if not data:
-                return b""
-            self._frame, self._has_frames = _BEGIN[self._compression](), True
+def _texts(raw: BinaryIO, compression: str) -> Iterator[bytes]:
+    """Yield the text of all frames (or members), one after the other."""
+    frame: Any = None  # the one that has begun
+    left, has_frames = b"", False
+    while data := left or raw.read(READ_BYTES):
+        left = b""
+        if frame is None:
+            if compression in _PADDED and has_frames and not (data := data.lstrip(b"\0")):
+                continue
+            frame, has_frames = _BEGIN[compression](), True
         try:
-            text = self._frame.decompress(data)
+            yield frame.decompress(data)
         except (OSError, zlib.error, lzma.LZMAError, zstandard.ZstdError) as error:
             raise Damaged(str(error)) from error
-        if self._frame.eof:
-            self._left, self._frame = self._frame.unused_data, None
-        return text
+        if frame.eof:
+            left, frame = frame.unused_data, None
+    if frame or not has_frames:
+        raise EOFError(f"its {compression} data have no end")
