@@ -31,8 +31,7 @@ class Rows(CorpusSource):
     Args:
       corpus: as in CorpusSource; None with `parallel` or `files`.
       config: as in CorpusSource.
-      columns: by feature, a column or template; None gives documents {"text"} of the column
-        `column`.
+      columns: by feature, a column or template.
       labels: by feature, the name of each value of its column; rows with other values are skipped.
         Numbers are given as they are written, {"0": "low"}.
       clean: by column, a function applied to its text first, {"Body": html_text.text_of}.
@@ -62,13 +61,16 @@ class Rows(CorpusSource):
         if parallel:
             columns = columns or dict(zip(("inputs", "targets"), PARALLEL_COLUMNS, strict=True))
             files = {split: Parallel(*pair) for split, pair in parallel.items()}
-        super().__init__(corpus, config, files=files, **settings)
+        if not columns:
+            raise UserError(
+                "Rows needs `columns`, the column of each feature: name them, or take "
+                "tasks.corpus.source.CorpusSource where a document is one text"
+            )
         if max_examples is not None and max_examples < 1:
             raise UserError(f"max_examples is {max_examples}, but must be at least 1")
-        self.max_examples = max_examples
-        self.names = tuple(columns or ("text",))
-        if columns:
-            self.column = Columns(columns, labels, clean, lists)
+        self.max_examples, self.names = max_examples, tuple(columns)
+        column = Columns(columns, labels, clean, lists)
+        super().__init__(corpus, config, column=column, files=files, **settings)
 
     def get_dataset(
         self,
@@ -111,9 +113,6 @@ class Rows(CorpusSource):
             super().check_shards(split, num_shards, limit_s)
 
     def _named(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
-        if not isinstance(self.column, Columns):
-            return dataset
-
         def fn(example):
             parts = tf.strings.split(example["text"], SEPARATOR)
             return {name: tf.strings.strip(parts[i]) for i, name in enumerate(self.names)}
@@ -129,7 +128,5 @@ class Rows(CorpusSource):
     ) -> dict[str, list[str]]:
         """Return the first `n` documents as features, by name."""
         found = super().peek(split, n, limit_s)
-        if not isinstance(self.column, Columns):
-            return {"text": found}
         rows = [[part.strip() for part in text.split(SEPARATOR)] for text in found]
         return {name: [row[i] for row in rows] for i, name in enumerate(self.names)}

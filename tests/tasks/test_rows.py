@@ -93,9 +93,10 @@ def test_hosts_share_rows_each_once_and_settings_without_meaning_are_refused(man
         ("held_out", {"validation": 0}),
         ("held_out", {"validation": 0.5, "test": 0.5}),
         ("max_examples", 0),
+        ("columns", {}),
     ):
         with pytest.raises(ValueError, match=setting):
-            Rows(files={"train": many}, columns=PAIR, **{setting: wrong})
+            Rows(files={"train": many}, **{"columns": PAIR, setting: wrong})
 
 
 def test_held_out_rows_are_in_one_split_each_whatever_the_shards(many):

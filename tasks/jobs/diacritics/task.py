@@ -32,7 +32,6 @@ from tasks.corpus.source import CorpusSource
 from tasks.jobs.diacritics import metrics
 from tasks.jobs.diacritics.letters import alphabet
 from tasks.romanian import RO_MINI
-from tasks.rows import Rows
 from tasks.text import normalize, sentence_split, token_chunks, tokenize
 
 # If a run sets none, as in evaluation; tokens, EOS included.
@@ -48,7 +47,7 @@ def lines(path: str = "lines.txt") -> dict[str, str]:
     return {"test": path}
 
 
-LINES = Rows(files=lines, splits=("test",))
+LINES = CorpusSource(files=lines, splits=("test",))
 
 
 def add(
@@ -160,7 +159,7 @@ def frequent_forms(source: CorpusSource, language: str) -> dict[str, str]:
     return metrics.frequent_forms(normalized, language)
 
 
-DIACRITIC = Rows(
+DIACRITIC = CorpusSource(
     "dumitrescustefan/diacritic", splits=("train", "validation"), held_out={"test": 0.005}
 )
 

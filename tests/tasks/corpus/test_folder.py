@@ -58,7 +58,7 @@ def test_a_folder_says_its_splits_by_the_words_of_its_names(
         CorpusSource(folder),
         CorpusSource(files={"train": folder}),
         CorpusSource(files={"train": [f"{folder}/"]}),
-        Rows(folder),
+        Rows(folder, columns={"inputs": "text"}),
     ):
         assert splits(source, folder) == (wanted, rest)
 

@@ -10,7 +10,6 @@ from fakes import loopback_hub
 from fakes.corpora import LINES, jsonl, write
 from tasks.corpus import held_out
 from tasks.corpus.source import PARTS, RECORDS, CorpusSource
-from tasks.rows import Rows
 
 
 def texts(source, split, **settings):
@@ -29,7 +28,7 @@ def test_every_document_is_in_one_split_whatever_is_read(tmp_path, order, n):
     train, validation = of("train"), of("validation")
     assert sorted(train + validation) == sorted(LINES)
     assert 0 < len(validation) < 20
-    again = Rows(files={"train": str(tmp_path)})
+    again = CorpusSource(files={"train": str(tmp_path)})
     assert sorted(texts(again, "validation")) == sorted(validation)
     assert source.peek("validation", 3) == texts(source, "validation")[:3]
     assert not {*source.peek("train", 100)} & {*validation}

@@ -8,7 +8,6 @@ from fakes.corpora import LINES, write
 from tasks.corpus import formats
 from tasks.corpus.reader import assign
 from tasks.corpus.source import PARTS, RECORDS, CorpusSource
-from tasks.rows import Rows
 
 
 @pytest.fixture
@@ -16,7 +15,9 @@ def source(tmp_path):
     """One CSV file per split, which cannot be cut."""
     for split in ("train", "test"):
         (tmp_path / f"{split}.csv").write_text("text\n" + "a line\n" * 9)
-    return Rows(files={split: str(tmp_path / f"{split}.csv") for split in ("train", "test")})
+    return CorpusSource(
+        files={split: str(tmp_path / f"{split}.csv") for split in ("train", "test")}
+    )
 
 
 def test_a_file_that_cannot_be_cut_is_reported_once_a_split(source, caplog):
@@ -30,13 +31,13 @@ def test_a_file_that_cannot_be_cut_is_reported_once_a_split(source, caplog):
 
 def test_shards_share_files_or_else_parts_each_once(tmp_path):
     (tmp_path / "train.jsonl").write_text('{"text": "a line of text"}\n' * 4000)
-    split = Rows(files={"train": str(tmp_path / "train.jsonl")}).corpus_split("train")
+    split = CorpusSource(files={"train": str(tmp_path / "train.jsonl")}).corpus_split("train")
     parts = [assign(split, i, 8).parts(0) for i in range(8)]
     assert all(len(own) > 1 for own in parts)
     assert sorted(part for own in parts for part in own) == list(range(sum(map(len, parts))))
     for i in range(5):
         (tmp_path / f"few-{i}.txt").write_text("a line\n")
-    split = Rows(str(tmp_path), splits={"train": "few"}).corpus_split("train")
+    split = CorpusSource(str(tmp_path), splits={"train": "few"}).corpus_split("train")
     assert [assign(split, i, 2).files for i in range(2)] == [(0, 2, 4), (1, 3)]
 
 

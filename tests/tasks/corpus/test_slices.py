@@ -98,7 +98,7 @@ def test_a_stream_is_sliced_by_numbers_and_its_percentages_are_refused(corpus, m
 
 
 def test_a_slice_of_rows_is_of_the_held_out_documents(tmp_path, corpus):
-    source = Rows(files={"train": f"{tmp_path}/train-*.jsonl"}, held_out={"test": 0.5})
+    source = CorpusSource(files={"train": f"{tmp_path}/train-*.jsonl"}, held_out={"test": 0.5})
     train, test = texts(source, "train"), texts(source, "test")
     assert sorted(train + test) == sorted(TEXTS)
     assert texts(source, "test[2:5]") == test[2:5]

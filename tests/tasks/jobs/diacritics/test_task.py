@@ -11,10 +11,10 @@ import seqio
 
 import gin
 from tasks import vocabularies
+from tasks.corpus.source import CorpusSource
 from tasks.jobs.diacritics import restore
 from tasks.jobs.diacritics import task as diacritics
 from tasks.jobs.diacritics.letters import alphabet
-from tasks.rows import Rows
 
 TEXTS = ["Fața vine. " * 30, "Ştie şi ea, „ţara” însă…\nNu.", "x" * 300]
 LENGTHS = {"inputs": 48, "targets": 48}
@@ -28,7 +28,7 @@ def task(request, tmp_path):
     name = f"diacritics_test_{request.param}"
     for each in (name, f"{name}_lines"):
         seqio.TaskRegistry.remove(each)
-    return diacritics.add(name, Rows(files={"train": str(path)}, held_out={}), vocabulary)
+    return diacritics.add(name, CorpusSource(files={"train": str(path)}, held_out={}), vocabulary)
 
 
 @pytest.mark.parametrize("lengths", [LENGTHS, None])
