@@ -68,7 +68,8 @@ class CorpusFile:
 
 
 @functools.cache
-def _filesystem_of(protocol: str) -> Any:
+def client_of(protocol: str) -> Any:
+    """Return the client of all buckets of a protocol, or of the hub."""
     try:
         return fsspec.filesystem(protocol)
     except ImportError as error:
@@ -78,30 +79,25 @@ def _filesystem_of(protocol: str) -> Any:
 
 def filesystem(url: str) -> tuple[Any, str]:
     """Return the client of a bucket or the hub, and the path in it that `url` names."""
-    return _filesystem_of(url.split("://", 1)[0]), fsspec.core.strip_protocol(url)
+    return client_of(url.split("://", 1)[0]), fsspec.core.strip_protocol(url)
 
 
-def forget_filesystems() -> None:
-    """Drop the clients, which know the address of their server."""
-    _filesystem_of.cache_clear()
-
-
-def disk_facts(path: str) -> Facts:
-    """Return the facts of a local file."""
+def disk_facts(path: str) -> dict[str, Any]:
+    """Return what this disk says of a file, as fields of a CorpusFile."""
     stat = os.stat(path)
-    return Facts(stat.st_size, f"{stat.st_size} bytes of {stat.st_mtime_ns}")
+    return {"length": stat.st_size, "version": f"{stat.st_size} bytes of {stat.st_mtime_ns}"}
 
 
 def facts(file: CorpusFile) -> Facts:
     """Return what is known of a stored file; ask its server or bucket at most once."""
-    if not file.remote:
-        return disk_facts(file.url) if file.length is None else Facts(file.length, file.version)
     if file.on_web:
         found = http_files.probe(file.url)
         length = found.length if file.length is None else file.length
         return dataclasses.replace(found, length=length, version=file.version or found.version)
     if file.length is not None:
         return Facts(file.length, file.version)
+    if not file.remote:
+        return Facts(**disk_facts(file.url))
     fs, path = filesystem(file.url)
     return Facts(fs.info(path).get("size"), None)
 
@@ -244,7 +240,7 @@ def _open_local(file: CorpusFile) -> BinaryIO:
 
 
 def _assert_unchanged(file: CorpusFile) -> None:
-    if file.remote or file.version in (None, disk_facts(file.url).version):
+    if file.remote or file.version in (None, disk_facts(file.url)["version"]):
         return
     raise UserError(
         f"{file} changed after it was listed, so a part of the old and a part of the new "

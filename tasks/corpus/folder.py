@@ -27,7 +27,6 @@ from tasks.corpus.listing import (
     Listing,
     Parallel,
     bucket_facts,
-    disk_facts,
     expand,
     match_files,
     match_parallel,
@@ -122,56 +121,52 @@ def _named(
     base = name.rpartition("/")[2]
     longer = [other.removeprefix(name[: len(name) - len(base)]) for other in others]
     longer = [other for other in longer if other != base and other.startswith(base)]
-    passed, kept = dict[str, str](), dict[str, CorpusFile]()
+    found = dict[str, CorpusFile | str]()
     for url, facts in top.items():
         short = names.name_of(url)
         rest = short.removeprefix(base)
-        if not short.startswith(base) or any(short.startswith(other) for other in longer):
-            continue
-        if base[-1:].isalpha() and rest[:1].isalpha():
-            passed[url] = f"its name goes on behind {base!r}"
-        elif names.is_beside(rest):
-            passed[url] = "its name says that it is no data"
-        elif (file := names.recognize(url)) is not None:
-            kept[url] = dataclasses.replace(file, **facts)
-        elif names.is_other(short):
-            raise names.not_read(url)
-        else:
-            passed[url] = "it is of no known format"
-    if kept and name == "train":
-        for url in top.keys() - kept.keys() - passed.keys():
+        if short.startswith(base) and not any(short.startswith(other) for other in longer):
+            found[url] = _taken(url, facts, names.is_beside(rest))
+            if base[-1:].isalpha() and rest[:1].isalpha():
+                found[url] = f"its name goes on behind {base!r}"
+            elif isinstance(file := found[url], CorpusFile) and not file.kind:
+                raise names.not_read(url)
+    if name == "train" and any(isinstance(each, CorpusFile) for each in found.values()):
+        for url in top.keys() - found.keys():
             if names.data_in(url) and _split_of(names.name_of(url), _words(others)) is None:
-                passed[url] = "its name does not begin with 'train', as others do"
-    return _listed(folder, kept, passed)
+                found[url] = "its name does not begin with 'train', as others do"
+    return _listed(folder, found)
 
 
 def _by_words(
     folder: str,
-    found: Mapping[str, tuple[str, dict[str, Any]]],
+    below: Mapping[str, tuple[str, dict[str, Any]]],
     name: str,
     others: Sequence[str],
     with_rest: bool,
 ) -> Listing:
-    """Return the files that are of a split by the words of their names; `_everything` is `found`.
+    """Return the files that are of a split by the words of their names; `below` is `_everything`.
 
     `with_rest`: files that say no split are of 'train', and of another split if none says that.
     """
-    said = {url: _split_of(path, _words(others)) for url, (path, _) in found.items()}
+    said = {url: _split_of(path, _words(others)) for url, (path, _) in below.items()}
     with_rest = with_rest and (name == "train" or name not in said.values())
-    passed, kept = dict[str, str](), dict[str, CorpusFile]()
-    for url, (_, facts) in found.items():
-        if said[url] != name and not (with_rest and said[url] is None):
-            if with_rest and (split := said[url]) and split not in others:
-                passed[url] = f"its name says that it is of split {split!r}"
-        elif names.is_beside(names.name_of(url), entirely=True):
-            passed[url] = "its name says that it is no data"
-        elif (file := names.recognize(url)) is not None:
-            kept[url] = dataclasses.replace(file, **facts)
-        elif names.is_other(url):
-            kept[url] = CorpusFile(url, "", **facts)
-        elif with_rest:
-            passed[url] = "it is of no known format"
-    return _listed(folder, kept, passed)
+    found = dict[str, CorpusFile | str]()
+    for url, (_, facts) in below.items():
+        if said[url] == name or (with_rest and said[url] is None):
+            found[url] = _taken(url, facts, names.is_beside(names.name_of(url), entirely=True))
+        elif with_rest and said[url] not in others:
+            found[url] = f"its name says that it is of split {said[url]!r}"
+    return _listed(folder, found)
+
+
+def _taken(url: str, facts: Mapping[str, Any], is_beside: bool) -> CorpusFile | str:
+    """Return a file, of no kind if its format is not read, or why it is passed over."""
+    if is_beside:
+        return "its name says that it is no data"
+    if (file := names.recognize(url)) is not None:
+        return dataclasses.replace(file, **facts)
+    return CorpusFile(url, "", **facts) if names.is_other(url) else "it is of no known format"
 
 
 def _words(others: Iterable[str]) -> dict[str, str]:
@@ -185,7 +180,7 @@ def _everything(folder: str) -> dict[str, tuple[str, dict[str, Any]]]:
     if "://" not in folder:
         root = os.path.abspath(os.path.expanduser(folder))
         paths = filter(os.path.isfile, _walk(root))
-        return {p: (os.path.relpath(p, root), disk_facts(p)) for p in paths}
+        return {p: (os.path.relpath(p, root), files.disk_facts(p)) for p in paths}
     fs, root = files.filesystem(folder)
     listed = fs.find(root, detail=True)
     shown = {p: p.lstrip("/").removeprefix(root.strip("/")).lstrip("/") for p in listed}
@@ -225,8 +220,10 @@ def _stem(name: str, file: CorpusFile) -> str:
     return name.removesuffix(f".{file.compression}").rpartition(".")[0]
 
 
-def _listed(folder: str, kept: dict[str, CorpusFile], passed: dict[str, str]) -> Listing:
+def _listed(folder: str, found: Mapping[str, CorpusFile | str]) -> Listing:
     """Return the files of the format that has most bytes; pass few bytes of others over."""
+    kept = {url: file for url, file in found.items() if isinstance(file, CorpusFile)}
+    passed = {url: why for url, why in found.items() if isinstance(why, str)}
     stems = collections.Counter(url.removesuffix(f".{kept[url].compression}") for url in kept)
     for url, n in stems.items():
         if n > 1:

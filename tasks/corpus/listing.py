@@ -31,7 +31,6 @@ from common.tables import counted
 from tasks.corpus import files, hub, names
 from tasks.corpus.files import CorpusFile
 from tasks.corpus.formats import PARALLEL
-from tasks.corpus.http_files import Facts
 from tasks.corpus.names import LIST
 
 SAMPLED_BYTES = 64 << 20  # of the local files of a split
@@ -141,17 +140,14 @@ def _of_each_side(fn: Callable[[CorpusFile], CorpusFile], file: CorpusFile) -> C
 def _reported(file: CorpusFile) -> CorpusFile:
     if not file.on_web or None not in (file.length, file.version):
         return file
-    return dataclasses.replace(file, **_fields(files.facts(file)))
+    found = files.facts(file)
+    return dataclasses.replace(file, length=found.length, version=found.version)
 
 
 def _on_this_disk(file: CorpusFile) -> CorpusFile:
     if file.remote or not os.path.exists(file.url):
         return file
-    return dataclasses.replace(file, **disk_facts(file.url))
-
-
-def _fields(facts: Facts) -> dict[str, Any]:
-    return {"length": facts.length, "version": facts.version}
+    return dataclasses.replace(file, **files.disk_facts(file.url))
 
 
 def _from_json(fields: list) -> CorpusFile:
@@ -259,7 +255,7 @@ def expand(pattern: str) -> dict[str, dict[str, Any]]:
     if "://" not in pattern:
         found = glob.glob(os.path.expanduser(pattern), recursive=True)
         paths = [os.path.abspath(path) for path in found]
-        return {p: disk_facts(p) for p in paths if os.path.isfile(p)}
+        return {p: files.disk_facts(p) for p in paths if os.path.isfile(p)}
     if pattern.startswith("http"):
         if "*" in (path := urllib.parse.urlsplit(pattern).path) or "[" in path:
             raise UserError(
@@ -326,8 +322,3 @@ def bucket_facts(info: dict[str, Any]) -> dict[str, Any]:
     # S3 lists no generation, but an ETag; Google's changes with the metadata alone.
     version = info.get("generation") or info.get("ETag")
     return {"length": info.get("size"), "version": version and str(version), "digest": digest}
-
-
-def disk_facts(path: str) -> dict[str, Any]:
-    """Return what this disk says of a file, as fields of a CorpusFile."""
-    return _fields(files.disk_facts(path))

@@ -22,12 +22,12 @@ _parsing = threading.Lock()
 
 def count_groups(file: CorpusFile) -> int:
     """Return the number of row groups of a file."""
-    return _footer(file).num_row_groups
+    return footer_of(file).num_row_groups
 
 
 def column_names(file: CorpusFile) -> list[str]:
     """Return the names of a file's columns, and the paths in those that hold structs."""
-    return [path for field in _footer(file).schema.to_arrow_schema() for path in _paths(field)]
+    return [path for field in footer_of(file).schema.to_arrow_schema() for path in _paths(field)]
 
 
 def _paths(field: Any) -> Iterator[str]:
@@ -72,7 +72,7 @@ def _record_batches(
 ) -> Iterable:
     import pyarrow.parquet as pq
 
-    footer = _footer(file)
+    footer = footer_of(file)
     if not footer.num_row_groups:
         return ()
     table = pq.ParquetFile(opened, metadata=footer, pre_buffer=not file.remote)
@@ -92,7 +92,7 @@ def _with_text(batch: Any) -> Any:
 
 def _stored(file: CorpusFile, columns: Sequence[str]) -> list[str]:
     """Return the columns, each as far as the names of what is stored follow its path."""
-    footer = _footer(file)
+    footer = footer_of(file)
     paths = [f"{footer.schema.column(i).path}." for i in range(len(footer.schema))]
     is_stored = lambda column: any(path.startswith(f"{column}.") for path in paths)
     return [column if is_stored(column) else column.split(".")[0] for column in columns]
@@ -102,20 +102,21 @@ def _stored(file: CorpusFile, columns: Sequence[str]) -> list[str]:
 # 0.1 MB compressed, and is parsed in 15 ms. A host that reads many files alternately keeps them all
 # compressed, so that none is fetched twice, and parses one at a time.
 @functools.lru_cache(maxsize=4)
-def _footer(file: CorpusFile):
+def footer_of(file: CorpusFile) -> Any:
+    """Return the parsed footer of a file."""
     import pyarrow.parquet as pq
 
     with _naming_damage(file):
         if not (file.remote and files.has_ranges(file)):
             with files.open_random(file) as opened:
                 return pq.read_metadata(opened)
-        compressed = _compressed_footer(file)
+        compressed = stored_footer(file)
         with _parsing:
             return pq.read_metadata(io.BytesIO(zlib.decompress(compressed)))
 
 
 @functools.lru_cache(maxsize=1024)
-def _compressed_footer(file: CorpusFile) -> bytes:
+def stored_footer(file: CorpusFile) -> bytes:
     """Return the end of a remote file, from its footer on, compressed."""
     size = files.known_size(file)
     start = max(size - _FOOTER_BYTES, 0)
@@ -126,12 +127,6 @@ def _compressed_footer(file: CorpusFile) -> bytes:
     if needed < start:
         data = files.read_range(file, needed, start) + data
     return zlib.compress(data[max(needed - start, 0) :], 1)
-
-
-def forget_footers() -> None:
-    """Drop the footers that are kept."""
-    _footer.cache_clear()
-    _compressed_footer.cache_clear()
 
 
 @contextlib.contextmanager
@@ -150,7 +145,7 @@ def _naming_damage(file: CorpusFile) -> Iterator[None]:
 
 def _column_ranges(file: CorpusFile, group: int, columns: Sequence[str]) -> list[tuple[int, int]]:
     """Return the byte ranges of the wanted columns of a row group, adjacent ones merged."""
-    footer = _footer(file)
+    footer = footer_of(file)
     if not footer.num_row_groups:
         return []
     row_group, found = footer.row_group(group), []

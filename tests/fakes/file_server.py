@@ -66,9 +66,11 @@ class FileServer(loopback.Server):
 
 def forget_files():
     """Drop what is known of files by their address."""
-    http_files.probe.cache_clear()
-    parquet.forget_footers()
-    formats.contents_of.cache_clear()
+    for known in (
+        *(http_files.probe, formats.contents_of),
+        *(parquet.footer_of, parquet.stored_footer),
+    ):
+        known.cache_clear()
 
 
 def _sent(body, is_cut, in_chunks):
