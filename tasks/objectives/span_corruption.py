@@ -24,7 +24,7 @@ and mean span 3 always give 512 and 114, EOS included.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import seqio
@@ -70,7 +70,6 @@ class SpanNoise(Objective):
         and one is made), and where it counts more spans than visible tokens, one of which begins
         each: at density 0.5 with mean span 1, and above. All other settings give T5's numbers.
         """
-        del vocabulary
         if inputs_length < 3:
             raise UserError(f"inputs of {inputs_length} tokens cannot hold text, sentinel and EOS")
         length = inputs_length
@@ -155,10 +154,6 @@ def _random_parts(n, total, parts, seed: tf.Tensor) -> tf.Tensor:
     return tf.pad(cuts, [[0, 0], [0, 1]], constant_values=total)
 
 
-# Functions such as tf.repeat, tf.boolean_mask and from_value_rowids consist of ten to thirty
-# operations. Every shard has a copy of its graph, which it makes when it starts.
-
-
 def corrupt(
     chunks: tf.Tensor, mask: tf.Tensor, sentinels: Sequence[int]
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
@@ -167,12 +162,13 @@ def corrupt(
     If a mask begins with hidden tokens or ends with visible ones, the targets still are the spans,
     each after its sentinel, and nothing else.
     """
-    first = mask & ~tf.pad(mask[:, :-1], [[0, 0], [1, 0]])
-    rank = tf.cumsum(tf.cast(first, tf.int32), axis=1) - 1
-    of_rows = lambda counts: tf.reduce_sum(counts, 1)
-    return _spans_replaced(chunks, mask, first, rank, of_rows, sentinels)
+    n, flat = tf.shape(chunks)[0], lambda x: tf.reshape(x, [-1])
+    rows = tf.broadcast_to(tf.range(n)[:, tf.newaxis], tf.shape(chunks))
+    return corrupt_rows(flat(chunks), flat(mask), flat(rows), n, sentinels)
 
 
+# Functions such as tf.repeat, tf.boolean_mask and from_value_rowids consist of ten to thirty
+# operations. Every shard has a copy of its graph, which it makes when it starts.
 def corrupt_rows(
     tokens: tf.Tensor, mask: tf.Tensor, rows: tf.Tensor, n: Number, sentinels: Sequence[int]
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
@@ -181,31 +177,15 @@ def corrupt_rows(
     first = mask & (starts_row | ~tf.pad(mask[:-1], [[1, 0]]))
     spans_before = tf.cumsum(tf.cast(first, tf.int32), exclusive=True)
     rank = spans_before - tf.gather(tf.gather(spans_before, _places(starts_row)), rows)
-    of_rows = lambda counts: tf.math.unsorted_segment_sum(counts, rows, n)
-    return _spans_replaced(tokens, mask, first, rank, of_rows, sentinels)
-
-
-def _spans_replaced(
-    tokens: tf.Tensor,
-    mask: tf.Tensor,
-    first: tf.Tensor,
-    rank: tf.Tensor,
-    of_rows: Callable[[tf.Tensor], tf.Tensor],
-    sentinels: Sequence[int],
-) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-    """Return `corrupt` of tokens of any shape.
-
-    `first` tokens of spans have the `rank` of their span in the row. `of_rows` adds up the int64
-    counts of all tokens of a row.
-    """
     marks = tf.gather(tf.constant(sentinels, tokens.dtype), tf.where(first, rank, 0))
 
     def kept(values, where):
         flat = tf.gather(tf.reshape(values, [-1]), _places(tf.reshape(where, [-1])))
         counts = tf.reduce_sum(tf.cast(where, tf.int64), -1)
-        return tf.RaggedTensor.from_row_lengths(flat, of_rows(counts), validate=False)
+        lengths = tf.math.unsorted_segment_sum(counts, rows, n)
+        return tf.RaggedTensor.from_row_lengths(flat, lengths, validate=False)
 
-    inputs = tf.where(first, marks, tokens)[..., tf.newaxis], (first | ~mask)[..., tf.newaxis]
+    inputs = tf.where(first, marks, tokens)[:, tf.newaxis], (first | ~mask)[:, tf.newaxis]
     targets = tf.stack([marks, tokens], -1), tf.stack([first, mask], -1)
     return kept(*inputs), kept(*targets)
 
