@@ -73,8 +73,7 @@ def run_beam(job: CacheJob, beam_options: Sequence[str], runner: str) -> None:
                 previous = [beam.pvalue.AsSingleton(done)]
 
 
-def _call(item, function, *previous) -> None:
-    del previous  # Beam waits for it
+def _call(item, function, *_) -> None:  # Beam waits for the rest
     function(item)
 
 

@@ -131,7 +131,6 @@ class MaskedLM(Objective):
 
     def lengths(self, inputs_length: int, vocabulary: seqio.Vocabulary | None = None) -> Lengths:
         """Return the text that fits next to the special tokens, and the targets' length."""
-        del vocabulary
         special, least = (3, 2) if self.pairs else (2, 1)
         if inputs_length < special + least:
             raise UserError(

@@ -27,14 +27,12 @@ class PrefixLM(Objective):
 
     def lengths(self, inputs_length: int, vocabulary: seqio.Vocabulary | None = None) -> Lengths:
         """Return the chunk length and targets' length with which chunks fill the inputs."""
-        del vocabulary
         return Lengths(inputs_length, inputs_length)
 
     def corruption(
         self, sequence_length: Mapping[str, int], vocabulary: seqio.Vocabulary, task: str
     ) -> tuple[int, Corrupt]:
         """Return a function that cuts each chunk in two."""
-        del vocabulary
         length = min(sequence_length["inputs"], sequence_length["targets"])
         if length < 2:
             raise UserError(

@@ -51,7 +51,6 @@ class SingleTokens(Objective):
 
     def lengths(self, inputs_length: int, vocabulary: seqio.Vocabulary | None = None) -> Lengths:
         """Return the chunk whose inputs always fit, and the longest targets it can have."""
-        del vocabulary
         if inputs_length < 3:
             raise UserError(f"inputs of {inputs_length} tokens cannot hold text, sentinel and EOS")
         tokens = inputs_length - 1  # if no hidden tokens meet, the inputs are as long as the chunk
