@@ -6,18 +6,11 @@ for batch in batches(file, group=0, columns=("text",), records=512): ...   # of 
 
 import contextlib
 import functools
-import io
-import threading
-import zlib
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, BinaryIO
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from tasks.corpus import files
 from tasks.corpus.files import CorpusFile
-
-_FOOTER_BYTES = 64 << 10  # of the end of a file, fetched first
-_PARSED = 3  # bytes in memory of a byte of a footer
-_parsing = threading.Lock()
 
 
 def count_groups(file: CorpusFile) -> int:
@@ -60,26 +53,16 @@ def batches(file: CorpusFile, group: int, columns: Sequence[str], records: int) 
 
     A column may be a path into structs. Bytes are read as text, which may not be UTF-8.
     """
-    columns = _stored(file, columns)
-    # One request for each range; pyarrow alone would send several for each column.
-    ranges = _column_ranges(file, group, columns)
-    with _naming_damage(file), files.open_random(file, ranges) as opened:
-        yield from _record_batches(opened, file, group, columns, records)
-
-
-def _record_batches(
-    opened: BinaryIO, file: CorpusFile, group: int, columns: Sequence[str], records: int
-) -> Iterable:
     import pyarrow.parquet as pq
 
-    footer = footer_of(file)
+    columns, footer = _stored(file, columns), footer_of(file)
     if not footer.num_row_groups:
-        return ()
-    table = pq.ParquetFile(opened, metadata=footer, pre_buffer=not file.remote)
-    found = map(_with_text, table.iter_batches(records, [group], columns=list(columns)))
-    # They hold the parsed footer while they are read, which may be larger than the texts.
-    small = footer.row_group(group).total_byte_size < _PARSED * footer.serialized_size
-    return list(found) if small else found
+        return
+    # One request for each range; pyarrow alone would send several for each column.
+    ranges = _column_ranges(footer.row_group(group), columns)
+    with _naming_damage(file), files.open_random(file, ranges) as opened:
+        table = pq.ParquetFile(opened, metadata=footer, pre_buffer=not file.remote)
+        yield from map(_with_text, table.iter_batches(records, [group], columns=columns))
 
 
 def _with_text(batch: Any) -> Any:
@@ -98,35 +81,14 @@ def _stored(file: CorpusFile, columns: Sequence[str]) -> list[str]:
     return [column if is_stored(column) else column.split(".")[0] for column in columns]
 
 
-# A footer of a thousand row groups and eleven columns takes 9 MB parsed, 2.6 MB as it is stored and
-# 0.1 MB compressed, and is parsed in 15 ms. A host that reads many files alternately keeps them all
-# compressed, so that none is fetched twice, and parses one at a time.
-@functools.lru_cache(maxsize=4)
+# One of a thousand row groups and eleven columns takes 9 MB, and is fetched in two requests.
+@functools.lru_cache(maxsize=64)
 def footer_of(file: CorpusFile) -> Any:
-    """Return the parsed footer of a file."""
+    """Return the parsed footer of a file, which is fetched once while few files are read."""
     import pyarrow.parquet as pq
 
-    with _naming_damage(file):
-        if not (file.remote and files.has_ranges(file)):
-            with files.open_random(file) as opened:
-                return pq.read_metadata(opened)
-        compressed = stored_footer(file)
-        with _parsing:
-            return pq.read_metadata(io.BytesIO(zlib.decompress(compressed)))
-
-
-@functools.lru_cache(maxsize=1024)
-def stored_footer(file: CorpusFile) -> bytes:
-    """Return the end of a remote file, from its footer on, compressed."""
-    size = files.known_size(file)
-    start = max(size - _FOOTER_BYTES, 0)
-    data = files.read_range(file, start, size)
-    # The last eight bytes are the footer's length and a mark; without the mark pyarrow refuses it.
-    length = int.from_bytes(data[-8:-4], "little") + 8 if data[-4:] == b"PAR1" else 0
-    needed = size - min(length, size)
-    if needed < start:
-        data = files.read_range(file, needed, start) + data
-    return zlib.compress(data[max(needed - start, 0) :], 1)
+    with _naming_damage(file), files.open_random(file) as opened:
+        return pq.read_metadata(opened)
 
 
 @contextlib.contextmanager
@@ -143,12 +105,9 @@ def _naming_damage(file: CorpusFile) -> Iterator[None]:
         raise files.damaged(file, error) from error
 
 
-def _column_ranges(file: CorpusFile, group: int, columns: Sequence[str]) -> list[tuple[int, int]]:
+def _column_ranges(row_group: Any, columns: Sequence[str]) -> list[tuple[int, int]]:
     """Return the byte ranges of the wanted columns of a row group, adjacent ones merged."""
-    footer = footer_of(file)
-    if not footer.num_row_groups:
-        return []
-    row_group, found = footer.row_group(group), []
+    found = []
     names = tuple(f"{column}." for column in columns)
     for i in range(row_group.num_columns):
         column = row_group.column(i)

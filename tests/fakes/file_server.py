@@ -66,10 +66,7 @@ class FileServer(loopback.Server):
 
 def forget_files():
     """Drop what is known of files by their address."""
-    for known in (
-        *(http_files.probe, formats.contents_of),
-        *(parquet.footer_of, parquet.stored_footer),
-    ):
+    for known in (http_files.probe, formats.contents_of, parquet.footer_of):
         known.cache_clear()
 
 
