@@ -221,6 +221,6 @@ def _bounded(name: str, epochs: int) -> str:
             metric_fns=task.metric_fns,
             shuffle_buffer_size=task.shuffle_buffer_size,
         )
-        provider.needs_autograph = cached.needs_autograph(task)
+        cached.note(provider, task)
         seqio.TaskRegistry.add_provider(bounded, provider)
     return bounded

@@ -120,9 +120,11 @@ class Task(seqio.Task):
             )
 
 
-def needs_autograph(task: seqio.Task) -> bool:
-    """Return whether a task's preprocessors may have Python branches on tensors."""
-    return getattr(task, "needs_autograph", True)
+def note(task: seqio.Task, made_from: seqio.Task) -> None:
+    """Give a task what is known of the one whose preprocessors it has: its labels, its prefix."""
+    task.needs_autograph = getattr(made_from, "needs_autograph", True)
+    for name in vars(made_from).keys() & {"labels", "prefix"}:
+        setattr(task, name, getattr(made_from, name))
 
 
 def pregenerated_name(task: str, lengths: Mapping[str, int]) -> str:
@@ -158,7 +160,7 @@ def add_pregenerated(task: str, lengths: Mapping[str, int]) -> seqio.Task:
         task_cls=Task,
     )
     added.made_from = (task, dict(lengths))
-    added.needs_autograph = needs_autograph(made_from)
+    note(added, made_from)
     return added
 
 

@@ -3,8 +3,9 @@
 import pytest
 import seqio
 
-from tasks import romanian as romanian  # registers the tasks
+from tasks import mixtures, romanian  # noqa: F401  registers the tasks
 from tasks.cache import cached
+from tasks.jobs import classification  # noqa: F401
 
 LENGTHS = {"inputs": 64, "targets": 14}
 
@@ -23,6 +24,17 @@ def test_a_pregenerated_task_is_read_from_its_cache_alone():
     assert cached.add_pregenerated("ro_mini_span_corruption", LENGTHS) is task
     with pytest.raises(ValueError, match="requires caching"):
         task.get_dataset(LENGTHS, "validation", use_cached=False)
+
+
+def test_a_task_of_another_has_its_labels_and_prefix():
+    task = seqio.TaskRegistry.get("quality_tiny")
+    mixtures.add("quality_twice", {"quality_tiny": 1}, epochs={"quality_tiny": 2})
+    cached.add_pregenerated("quality_tiny", LENGTHS)
+    for name in ("quality_tiny_2_epochs", "quality_tiny_i64_t14"):
+        other = seqio.TaskRegistry.get(name)
+        assert (other.labels(), other.prefix) == (task.labels(), "quality: ")
+        seqio.TaskRegistry.remove(name)
+    seqio.MixtureRegistry.remove("quality_twice")
 
 
 def test_a_missing_cache_is_refused_with_the_command_that_makes_it():
