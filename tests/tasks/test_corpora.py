@@ -6,7 +6,6 @@ import seqio
 
 from tasks import corpora, vocabularies
 from tasks.corpus.source import CorpusSource
-from tasks.objectives import span_corruption
 
 
 @pytest.fixture
@@ -33,12 +32,3 @@ def test_documents_become_examples_with_eos(source, name):
     ids = np.concatenate([part[:-1] for row in rows for part in (row["inputs"], row["targets"])])
     text = vocabularies.sentencepiece(vocabularies.ro_mini_model).decode(ids.tolist())
     assert text.startswith("Ana are mere și pere.")
-
-
-def test_span_corruption_takes_its_noise(source, name):
-    noise = span_corruption.SpanNoise(0.5, 2.0)
-    task = corpora.add(name, source, vocabularies.byt5(), noise)
-    lengths = {"inputs": 32, "targets": noise.lengths(32).targets}
-    row = next(task.get_dataset(lengths, "train", shuffle=False, seed=0).as_numpy_iterator())
-    sentinels = vocabularies.sentinels(vocabularies.byt5())
-    assert np.isin(row["inputs"], sentinels).sum() == noise.counts(noise.lengths(32).tokens)[1]

@@ -99,18 +99,6 @@ def test_hosts_share_rows_each_once_and_settings_without_meaning_are_refused(man
             Rows(files={"train": many}, **{"columns": PAIR, setting: wrong})
 
 
-def test_held_out_rows_are_in_one_split_each_whatever_the_shards(many):
-    out = {"validation": 0.1, "test": 0.05}
-    source = Rows(files={"train": many}, columns=PAIR, held_out=out)
-    assert set(source.splits) == {"train", "validation", "test"}
-    splits = {name: {row["inputs"] for row in read(source, name)} for name in source.splits}
-    assert len(set.union(*splits.values())) == sum(map(len, splits.values())) == 400
-    assert 20 <= len(splits["validation"]) <= 65
-    assert 5 <= len(splits["test"]) <= 40
-    again = {row["inputs"] for part in shares(source, 3, "validation") for row in part}
-    assert again == splits["validation"]
-
-
 def test_a_few_examples_are_the_same_for_all_shards_and_epochs(many):
     files = {"train": many, "validation": many}
     source = Rows(files=files, columns=PAIR, max_examples=10)

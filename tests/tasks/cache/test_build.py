@@ -182,18 +182,3 @@ def test_other_lengths_than_the_caches_are_refused(two_epochs, reading):
     task = cached.add_pregenerated("ro_mini_span_corruption", LENGTHS)
     with pytest.raises(ValueError, match=r"made for .*, but TASK_FEATURE_LENGTHS is"):
         task.get_dataset({"inputs": 32, "targets": 14}, "validation", use_cached=True)
-
-
-def test_a_file_that_fails_halfway_never_gets_its_name(tmp_path):
-    made, path = CacheJob("task", str(tmp_path)), tmp_path / "file"
-
-    def write(data):
-        with build.renamed(made, str(path)) as unfinished, open(unfinished, "wb") as file:
-            file.write(data)
-            assert 1 / len(data)
-
-    with pytest.raises(ZeroDivisionError):
-        write(b"")
-    assert not path.exists()
-    write(b"all")
-    assert path.read_bytes() == b"all"

@@ -87,17 +87,6 @@ def test_characters_that_are_replaced_are_counted(tmp_path):
     assert "1 kept with replaced characters" in source.counter.sentence()
 
 
-def test_any_source_takes_a_column(tmp_path):
-    lines = "".join(json.dumps(record) + "\n" for record in RECORDS)
-    (tmp_path / "train.jsonl").write_text(lines)
-    column = Column("{title}: {text}", min_chars=10, where={"language": "ro"})
-    source = CorpusSource(str(tmp_path), column=column, held_out={})
-    assert source.peek("train", 9) == ["Unu: Ana are mere.", "Cinci: Ana are mere."]
-    found = [x["text"].decode() for x in source.get_dataset("train", seed=0).as_numpy_iterator()]
-    assert sorted(found) == sorted(source.peek("train", 9))
-    assert source.counter.counts()["skipped_other_value"] == 3
-
-
 SCORED = [{"text": f"text {i}", "size": size} for i, size in enumerate([1, 2, 4, 7.5, 5000, None])]
 COPIES = {"size": {1: 1, 2: 2, 5: 5, 1000: 0}}
 

@@ -23,14 +23,6 @@ def served(tmp_path):
         yield server
 
 
-def test_a_range_is_all_that_is_fetched(served):
-    file = recognize(f"{served.url}/a.txt")
-    assert files.size(file) == 200
-    before = served.sent["/a.txt"]
-    assert files.read_range(file, 10, 20) == bytes(range(10, 20))
-    assert served.sent["/a.txt"] - before == 10
-
-
 def test_random_access_reads_known_ranges_once_and_others_exactly(served):
     file = recognize(f"{served.url}/a.txt")
     with files.open_random(file, [(100, 150)]) as opened:

@@ -5,7 +5,6 @@ import json
 
 import pytest
 
-from fakes.corpora import LINES, write
 from tasks.corpus import formats
 from tasks.corpus.files import CorpusFile
 from tasks.corpus.formats import PartLayout
@@ -57,17 +56,6 @@ def test_a_paragraph_can_be_a_document(tmp_path):
     (tmp_path / "train.txt").write_text("Una.\nDouă.\n\n\nTrei.\n \nPatru.\nCinci.")
     source = CorpusSource(str(tmp_path), documents="paragraphs", held_out={})
     assert _read(source) == ["Una. Două.", "Trei.", "Patru. Cinci."]
-
-
-@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
-def test_parts_together_are_the_file(tmp_path, kind):
-    write(tmp_path, kind, LINES)
-    path = tmp_path / f"train-0.{kind}"
-    layout = PartLayout(("text",), part_bytes=4096)
-    file = recognize(str(path))
-    assert layout.divisible(file)
-    assert layout.count(file) > 5
-    assert [record["text"] for record in records(path, layout)] == LINES
 
 
 DEEP = '{"text": "b", "meta": ' + "[" * 100_000 + "]" * 100_000 + "}"

@@ -10,7 +10,7 @@ import seqio
 from fakes.corpora import forget_jobs
 from fakes.loopback_hub import connected
 from tasks import vocabularies
-from tasks.jobs import downstream, text_metrics
+from tasks.jobs import downstream
 
 BYTES = vocabularies.byt5()
 
@@ -158,9 +158,3 @@ def test_a_recipe_names_the_task_of_its_language_in_the_models_vocabulary():
     assert changed.output_features["targets"].vocabulary is other
     assert changed.source.config == "ces_Latn"
     assert {"accuracy", "mean_f1", "f1/science/technology"} < set(changed.metric_fns[0]([], []))
-
-
-def test_spans_are_written_as_the_metric_reads_them():
-    text = downstream.spans_text(["PER: Ion", "LOC: Cluj"])
-    assert text_metrics.spans(text) == {"PER: Ion": 1, "LOC: Cluj": 1}
-    assert text_metrics.spans(downstream.spans_text([])) == {}
