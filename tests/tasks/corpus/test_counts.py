@@ -1,32 +1,6 @@
 """Records are counted by split and reason, on request each one once; epochs by shard."""
 
-import numpy as np
-
-from tasks.corpus.counts import RecordCounter, code
-
-
-def test_a_batch_that_is_read_twice_is_distinct_once_in_any_order():
-    counter = RecordCounter("corpus")
-    codes = np.array([0] * 7 + [code("skipped_empty")])
-    for place in [(0, 2), (0, 3), (0, 0), (1, 2), (0, 2), (1, 2)]:  # (part, step)
-        counter.add_batch("train", (0, 2), place, codes)
-    counter.add_batch("train", (1, 2), (0, 2), codes[:4])
-    assert counter.counts("train")["read"] == 6 * 8 + 4
-    found = counter.counts("train", distinct=True)
-    assert (found["read"], found["skipped_empty"]) == (4 * 8 + 4, 4)
-
-
-def test_records_known_by_number_are_distinct_once_and_may_have_several_names():
-    counter = RecordCounter("corpus")
-    both = code("kept_with_numbers") | code("kept_with_replaced_characters")
-    codes = np.array([0, both, code("skipped_empty"), 0])
-    for numbers in ([0, 1, 2, 3], [3, 1, 2, 9]):
-        counter.add_numbers("train", np.array(numbers), 10, codes)
-    counts = counter.counts("train")
-    assert (counts["read"], counts["skipped_empty"], counts["kept_with_numbers"]) == (8, 2, 2)
-    once = counter.counts("train", distinct=True)
-    assert (once["read"], once["skipped_empty"]) == (5, 1)
-    assert once["kept_with_replaced_characters"] == 1
+from tasks.corpus.counts import RecordCounter
 
 
 def test_splits_are_counted_apart_and_together():

@@ -245,18 +245,13 @@ def cache_of(out, **settings) -> CacheJob:
     )
 
 
-def test_a_cache_has_the_same_bytes_for_any_order_of_workers_and_new_masks_each_epoch(
-    tmp_path, monkeypatch
-):
-    one, two = cache_of(tmp_path / "one"), cache_of(tmp_path / "two")
-    counts = cache_jobs.make(one)["validation"]
-    cache_jobs.make(two, order=lambda items: items[::-1])
-    made = [cache_jobs.files(job) for job in (one, two)]
-    assert made[0] == made[1]
+def test_a_cache_has_new_masks_each_epoch(tmp_path, monkeypatch):
+    made = cache_of(tmp_path)
+    counts = cache_jobs.make(made)["validation"]
     assert counts["epochs"][0] > 50
     monkeypatch.setattr(seqio.utils, "_GLOBAL_CACHE_DIRECTORIES", [])
     with gin.unlock_config():
-        gin.bind_parameter("tasks.cache.folders.paths", [one.out])
+        gin.bind_parameter("tasks.cache.folders.paths", [made.out])
     try:
         task = cached.add_pregenerated("ro_mini_bert", LENGTHS)
         found = list(examples(task, use_cached=True))
