@@ -22,6 +22,7 @@ from common.arguments import check_hub_token
 from common.errors import UserError
 from tasks.corpus import files, names
 from tasks.corpus.files import CorpusFile
+from tasks.corpus.retry import causes
 
 PARQUET = "refs/convert/parquet"  # the branch with the hub's copies
 
@@ -134,11 +135,7 @@ def _explain(error: Exception, corpus: str, config: str | None) -> Exception:
     import datasets
     import huggingface_hub
 
-    names: set[str] = set()
-    cause: BaseException | None = error
-    while cause is not None:
-        names.add(type(cause).__name__)
-        cause = cause.__cause__ or cause.__context__
+    names = {type(each).__name__ for each in [error, *causes(error)]}
     if "OfflineModeIsEnabled" in names or huggingface_hub.constants.is_offline_mode():
         return UserError(
             f"corpus {corpus!r} is on the hub, but HF_HUB_OFFLINE or HF_DATASETS_OFFLINE is set: "

@@ -66,23 +66,21 @@ def is_transient(error: BaseException) -> bool:
         return True  # by an address that another one led to, which may have expired
     if status is not None:
         return status in (408, 425, 429) or (status >= 500 and status not in (501, 505))
-    causes = _causes(error)
-    if any(isinstance(e, ssl.SSLCertVerificationError) or _is_offline(e) for e in [error, *causes]):
+    every = [error, *causes(error)]
+    if any(isinstance(each, ssl.SSLCertVerificationError) for each in every):
+        return False
+    # So huggingface_hub says that HF_HUB_OFFLINE is set, and calls it a ConnectionError.
+    if any(type(each).__name__ == "OfflineModeIsEnabled" for each in every):
         return False
     if any(t.__module__ == "botocore.exceptions" for t in type(error).__mro__):
         lost = {t.__name__ for t in type(error).__mro__} & {"ConnectionError", "HTTPClientError"}
         return bool(lost)  # but not an absent key, or a name that is wrong
     if isinstance(error, _TRANSIENT) or type(error).__module__.split(".")[0] in _CLIENTS:
         return True
-    return bool(causes) and is_transient(causes[0])
+    return len(every) > 1 and is_transient(every[1])
 
 
-def _is_offline(error: BaseException) -> bool:
-    """Return whether HF_HUB_OFFLINE is the reason; huggingface_hub calls it a ConnectionError."""
-    return type(error).__name__ == "OfflineModeIsEnabled"
-
-
-def _causes(error: BaseException) -> list[BaseException]:
+def causes(error: BaseException) -> list[BaseException]:
     """Return the errors that have caused `error`, the nearest first."""
     found: list[BaseException] = []
     while True:

@@ -197,22 +197,14 @@ class MaskedLM(Objective):
             seed = tf.random.experimental.stateless_fold_in(tf.stack(seed), total)
             documents = [ids.flat_values, sentences.flat_values, sentences.row_lengths()]
             given = [*documents, example["density"], seed]
-            specs = [_IDS, _IDS, _IDS, _IDS, _SIZES, _SIZES]
-            return self._as_examples(tf_callbacks.call(make, specs, *given))
+            specs = [_IDS, _IDS, _IDS, _IDS, _IDS, _SIZES]
+            *flat, labels, lengths = tf_callbacks.call(make, specs, *given)
+            names = ["inputs", "targets", "loss_weights", *["type_ids"] * self.pairs]
+            ragged = lambda x: tf.RaggedTensor.from_row_lengths(x, lengths, validate=False)
+            rows = dict(zip(names, map(ragged, flat), strict=False))
+            return rows | ({"next_sentence_label": labels[:, tf.newaxis]} if self.pairs else {})
 
         return unbatch(make_examples(self._with_density(batches, task)))
-
-    def _as_examples(self, arrays: list[tf.Tensor]) -> dict[str, tf.Tensor | tf.RaggedTensor]:
-        """Return ragged rows of inputs, targets, weights and types, end to end, lengths, labels."""
-        *flat, lengths, labels = arrays
-        names = ["inputs", "targets", "loss_weights", *(["type_ids"] if self.pairs else [])]
-        rows: dict[str, tf.Tensor | tf.RaggedTensor] = {
-            name: tf.RaggedTensor.from_row_lengths(values, lengths, validate=False)
-            for name, values in zip(names, flat, strict=False)
-        }
-        if self.pairs:
-            rows["next_sentence_label"] = tf.cast(labels, tf.int32)[:, tf.newaxis]
-        return rows
 
     def _with_density(self, batches: tf.data.Dataset, task: str) -> tf.data.Dataset:
         """Add the density of each batch, by the tokens of the earlier ones."""
@@ -255,8 +247,8 @@ class MaskedLM(Objective):
             inputs, weights = self.masking.hide(
                 laid.tokens, laid.lengths, found[0], float(density), rng
             )
-            labels = np.array([span[-1] for span in spans], np.int64)
-            return inputs, laid.tokens, weights, laid.types, laid.lengths, labels
+            labels = np.array([span[-1] for span in spans], np.int32)
+            return inputs, laid.tokens, weights, laid.types, labels, laid.lengths
 
         return make
 
