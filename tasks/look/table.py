@@ -29,26 +29,31 @@ MOST_TOKENS, FEWEST_LETTERS = 2.5, 2.5
 # small sets of pairs are read far more often.
 MOST_EPOCHS, MOST_EPOCHS_OF_PAIRS = 4.0, 100.0
 _LONGEST_WORD = 12  # characters of a mean word, in scripts that separate words
-_VOCABULARY = "VOCABULARY_FILE to one made from this corpus"
 _LABELS = 5  # shown
+_OF_NOTHING = "VOCABULARY_FILE to one made from this corpus"
+# Pairs are mostly what a checkpoint is fine-tuned on, whose vocabulary is not free.
+_OF_PAIRS = (
+    "INITIAL_CHECKPOINT_PATH to a model whose vocabulary has them: another one, or what `python -m "
+    f"vocabulary.extend` makes of this one (from nothing: {_OF_NOTHING})"
+)
 _SHOWN = 600  # characters of an example
 _UNUSABLE = ("null", "not_text", "not_UTF-8", "malformed")
 
 
 def rows(found: Look) -> list[CheckResult]:
     """Return a line for each of NAMES."""
-    return list(_rows(found))
+    return list(_rows(found, _OF_NOTHING if found.targets is None else _OF_PAIRS))
 
 
-def _rows(found: Look) -> Iterator[CheckResult]:
+def _rows(found: Look, vocabulary: str) -> Iterator[CheckResult]:
     yield _files(found)
     yield _records(found)
     yield _named("characters", found.characters)
     yield _named("repetition", found.repetition)
-    yield _scripts(found)
-    yield _pieces(found)
-    yield _unknown(found)
-    yield _targets(found)
+    yield _scripts(found, vocabulary)
+    yield _pieces(found, vocabulary)
+    yield _unknown(found, vocabulary)
+    yield _targets(found, vocabulary)
     yield _example(found)
 
 
@@ -96,22 +101,23 @@ def _records(found: Look) -> CheckResult:
     return judged("records", not (unusable or empty), figure, to_set, WARNING)
 
 
-def _scripts(found: Look) -> CheckResult:
+def _scripts(found: Look, vocabulary: str) -> CheckResult:
     shares = [f"{name} {share:.1%}" for name, share in found.scripts.items() if share >= 0.0005]
     figure = ", ".join(shares) or "no letters"
     if found.foreign:
         figure += f"; the vocabulary has hardly a piece of {' and '.join(found.foreign)}"
         figure += f": {found.foreign_example}"
-    return judged("scripts", not found.foreign, figure, _VOCABULARY, WARNING)
+    return judged("scripts", not found.foreign, figure, vocabulary, WARNING)
 
 
-def _pieces(found: Look) -> CheckResult:
+def _pieces(found: Look, vocabulary: str) -> CheckResult:
     each = found.letters / max(found.counts["pieces"], 1)
     figure = f"{found.bytes_a_token:.2f} bytes a token, {found.tokens_a_word:.2f} tokens a word"
     has_words = found.letters <= _LONGEST_WORD * found.words and not found.by_bytes
     is_split = has_words and found.tokens_a_word > MOST_TOKENS and each < FEWEST_LETTERS
     figure += ": words are split too much" if is_split else ""
-    row = judged("pieces", not is_split, figure, f"{_VOCABULARY}, or larger", WARNING)
+    to_set = f"{vocabulary}, or larger" if vocabulary == _OF_NOTHING else vocabulary
+    row = judged("pieces", not is_split, figure, to_set, WARNING)
     size, how = found.corpus_tokens or (None, "")
     numbers = {"corpus_tokens": size, "known": how, "row_tokens": found.row_tokens}
     numbers["most_epochs"] = MOST_EPOCHS if found.targets is None else MOST_EPOCHS_OF_PAIRS
@@ -119,15 +125,15 @@ def _pieces(found: Look) -> CheckResult:
     return dataclasses.replace(row, numbers=numbers)
 
 
-def _unknown(found: Look) -> CheckResult:
+def _unknown(found: Look, vocabulary: str) -> CheckResult:
     figure = f"{found.unknown:.2%} of {found.counts['pieces']:,} pieces"
     if found.unknown_characters:
         counts = dict(found.unknown_characters)
         figure += f": {signs.named([*counts], counts)}; {found.unknown_example}"
-    return judged("unknown pieces", found.unknown <= MOST_UNKNOWN, figure, _VOCABULARY, WARNING)
+    return judged("unknown pieces", found.unknown <= MOST_UNKNOWN, figure, vocabulary, WARNING)
 
 
-def _targets(found: Look) -> CheckResult:
+def _targets(found: Look, vocabulary: str) -> CheckResult:
     """Judge the targets of a task whose inputs are other texts."""
     if (targets := found.targets) is None:
         return judged("targets", True, "parts of the text itself")
@@ -136,7 +142,7 @@ def _targets(found: Look) -> CheckResult:
     if targets.unknown:
         counts = dict(targets.characters)
         figure += f": {signs.named([*counts], counts)}; {targets.example}"
-    to_set = f"{_VOCABULARY}, or tasks.vocabularies.unwritable_targets.most above {share:.3f}"
+    to_set = f"{vocabulary}; or tasks.vocabularies.unwritable_targets.most above {share:.3f}"
     return judged("targets", share <= vocabularies.unwritable_targets(), figure, to_set)
 
 

@@ -178,6 +178,8 @@ def test_targets_that_cannot_be_written_fail(unknown, verdict, rows, tmp_path):
     assert row.verdict == verdict
     assert ("☃ U+2603" in row.figure) == bool(unknown)
     assert f"{unknown / 200:.1%} of 200 targets" in row.figure
+    # A checkpoint has its own vocabulary, so another one alone would not help.
+    assert ("vocabulary.extend" in row.to_set) == (verdict == FAILS)
 
 
 def test_a_setting_accepts_them(rows, tmp_path, monkeypatch):
