@@ -38,7 +38,7 @@ from evaluation import results
 from tasks.jobs import downstream
 
 PACKAGES = ("flax", "jax", "jiwer", "numpy", "rouge-score", "sacrebleu", "sentencepiece", "seqio")
-OF_ENCODERS = "{} is an encoder: fine-tune it with transformers, as docs/fine_tuning.md shows"
+OF_ENCODERS = "{} is an encoder: fine-tune it with transformers, as docs/encoders.md shows"
 RESULTS, MODEL_GIN, SETTINGS = "results.json", "model.gin", "settings.json"
 
 

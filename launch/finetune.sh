@@ -5,7 +5,7 @@
 # --model is the run of a T5, one of its checkpoints, or a Hugging Face folder. With --seeds N it
 # trains N times and prints means and standard deviations. The same command resumes an interrupted
 # one. Flags that begin with --gin. or --gin_file= go to the trainer:
-# --gin.TRAIN_STEPS_RELATIVE=500. docs/fine_tuning.md shows how to fine-tune an encoder.
+# --gin.TRAIN_STEPS_RELATIVE=500. docs/encoders.md shows how to fine-tune an encoder.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 answer_help "$@"

@@ -1,6 +1,6 @@
 """A language added to a model that exists: `python -m tasks.new_language NAME --from MODEL`.
 
-    model = open_model("google/umt5-small")                # or a folder, or a run of one's own
+    model = starting_model.open_model("google/umt5-small")
     road = Road(model, "google/umt5-small", [ka, ron, eng], tokens=2e7)
     road.files()                                           # tasks/, gin/ and launch/, by path
     print(road.report(written))                            # the commands that follow
@@ -10,15 +10,12 @@ new one, train on all of them, let the rate fall to zero, and publish the model 
 """
 
 import itertools
-import re
 import shlex
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from common import small_files
-from common.errors import UserError, first_line, without_hub
-from common.gin_reader import Bindings
+from tasks.new_files import SCRIPT
+from tasks.starting_model import BYT5, T5, Model
 
 EPOCHS = 4  # of the new language's text
 STEPS = (1_000, 100_000)
@@ -35,139 +32,6 @@ class Corpus(NamedTuple):
     source: str
     imports: str
     cedilla: bool = False
-
-
-class Family(NamedTuple):
-    """How models of one kind go on: the gin file of their loss and optimizer, and a task."""
-
-    include: str
-    configuration: str  # the trainer's class, whose sizes the model's own gin binds
-    objective: str
-    inputs: int
-    targets: int
-    tokens: int  # of text in a row
-    rate: float
-    vocabulary: str  # in the folder that the run starts from
-    package: str = "t5x.examples.t5"
-
-
-T5 = Family(
-    include="t5x/examples/t5/t5_1_1/base.gin",
-    configuration="T5Config",
-    objective="span_corruption",
-    inputs=512,
-    targets=114,
-    tokens=568,
-    rate=1e-3,
-    vocabulary="vocabulary.model",
-)
-BYT5 = T5._replace(
-    include="t5x/examples/t5/byt5/base.gin",
-    objective="byt5",
-    inputs=1024,
-    targets=189,
-    tokens=1193,
-    vocabulary="",
-)
-ROBERTA = Family(
-    include="t5x/examples/encoder/roberta/base.gin",
-    configuration="BertConfig",
-    objective="masked_lm",
-    inputs=512,
-    targets=512,
-    tokens=510,
-    rate=1e-4,
-    vocabulary="tokenizer",
-    package="t5x.examples.encoder",
-)
-MODERNBERT = ROBERTA._replace(
-    include="t5x/examples/encoder/modernbert/base.gin",
-    configuration="ModernBertConfig",
-    objective="modernbert",
-    inputs=1024,
-    targets=1024,
-    tokens=1022,
-)
-# By the model_type of a config.json.
-FAMILIES = {
-    "t5": T5,
-    "mt5": T5,
-    "umt5": T5,
-    "roberta": ROBERTA,
-    "xlm-roberta": ROBERTA,
-    "modernbert": MODERNBERT,
-}
-
-
-class Model(NamedTuple):
-    """A model to go on from: `model_type` is None for a run of one's own."""
-
-    name: str
-    family: Family
-    model_type: str | None
-    step: int
-
-    @property
-    def short(self) -> str:
-        """The name in the names of files."""
-        return re.sub(r"\W+", "_", self.name.rpartition("/")[2].lower()).strip("_")
-
-
-def open_model(name: str) -> Model:
-    """Return the model of a run's folder, a folder of transformers, or a name of the hub.
-
-    Raises:
-      UserError: it is none of them, or of a family that the road does not know.
-    """
-    folder = Path(name).expanduser()
-    name = str(folder) if folder.is_dir() else name  # in the commands nothing expands ~
-    found = (re.fullmatch(r"checkpoint_(\d+)", path.name) for path in folder.glob("checkpoint_*"))
-    steps = [int(match[1]) for match in found if match]
-    if (folder / "config.gin").is_file() and steps:
-        return Model(name, _of_run(folder), None, max(steps))
-    config = _config(name, "config.json")
-    model_type = config.get("model_type")
-    if model_type not in FAMILIES:
-        raise UserError(
-            f"--from {name} has model_type {model_type!r}, and a language can be added to "
-            f"{', '.join(FAMILIES)}: name such a model, or a run of your own"
-        )
-    classes = {_config(name, "tokenizer_config.json").get("tokenizer_class")}
-    is_bytes = "ByT5Tokenizer" in classes | {config.get("tokenizer_class")}
-    return Model(name, BYT5 if is_bytes else FAMILIES[model_type], model_type, 0)
-
-
-def _of_run(folder: Path) -> Family:
-    with small_files.parsing(folder / "config.gin", "name another run"):
-        bindings = Bindings.read(small_files.read_text(folder / "config.gin"))
-    if bindings.binds_bytes():
-        return BYT5
-    for family in (T5, ROBERTA, MODERNBERT):
-        if bindings.of(family.configuration):
-            return family
-    raise UserError(f"--from {folder} is a run whose config.gin binds no network: name another")
-
-
-def _config(name: str, file: str) -> dict[str, Any]:
-    """Return a JSON file of a folder or a repository of the hub, empty if it has none."""
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RemoteEntryNotFoundError
-
-    path = Path(name) / file
-    try:
-        if not path.parent.is_dir():
-            path = Path(hf_hub_download(name, file))
-    except RemoteEntryNotFoundError:
-        return {}
-    except (HfHubHTTPError, HFValidationError, OSError) as error:
-        raise UserError(
-            f"--from {name} is neither a folder nor a model of the hub that can be read: "
-            f"{first_line(error).rstrip('.')}{without_hub(name, error)}"
-        ) from error
-    if not path.is_file():
-        return {}
-    with small_files.parsing(path, "name another model"):
-        return small_files.read_json(path)
 
 
 TASK = '''"""{about}"""
@@ -223,11 +87,6 @@ VOCABULARY = @tasks.vocabularies.tokenizer()
 tasks.vocabularies.tokenizer.path = '{start}/tokenizer'""",
     "": "seqio.ByteVocabulary.extra_ids = 100  # sentinels behind the bytes",
 }
-SCRIPT = """\
-#!/usr/bin/env bash
-set -euo pipefail
-exec bash "$(dirname "${{BASH_SOURCE[0]}}")/train.sh" {recipe} "$@"
-"""
 
 
 class Road(NamedTuple):

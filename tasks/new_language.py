@@ -23,10 +23,7 @@ if __name__ == "__main__":  # before any library writes to stderr
     log.start()
 
 import argparse
-import ast
 import dataclasses
-import json
-import keyword
 import pathlib
 import re
 import shlex
@@ -35,7 +32,7 @@ import unicodedata
 from common import arguments
 from common.errors import ROOT, UserError, guarded
 from common.tables import amount, counted, data_size
-from tasks import added_language
+from tasks import added_language, new_files, starting_model
 from tasks.corpus.names import LIST, given
 from tasks.languages import table
 from tasks.languages.table import FINEWEB2, TOKENS_PER_WORD, Language
@@ -111,11 +108,6 @@ EVAL_PERIOD = {period}
 EVAL_STEPS = 3
 utils.create_learning_rate_scheduler.base_learning_rate = 0.25
 utils.create_learning_rate_scheduler.warmup_steps = 100
-"""
-SCRIPT = """\
-#!/usr/bin/env bash
-set -euo pipefail
-exec bash "$(dirname "${{BASH_SOURCE[0]}}")/train.sh" {recipe} "$@"
 """
 
 
@@ -197,24 +189,19 @@ def of_files(
             found += f"\n{seen.flags}, with --overwrite"
     text_bytes = PIECES[0][0] if size is None else float(size)
     settings = {"column": column, "documents": documents}
-    written = [f"{key}={_quoted(value)}" for key, value in settings.items() if value]
+    written = [f"{key}={new_files.quoted(value)}" for key, value in settings.items() if value]
     flags = "".join(f" --{k}={shlex.quote(v)}" for k, v in settings.items() if v)
     return Text(
         about=f"{name}: pretraining on {path}",
         module=name,
         short=name,
-        source=f"CorpusSource({', '.join([_quoted(path), *written])})",
+        source=f"CorpusSource({', '.join([new_files.quoted(path), *written])})",
         imports="from tasks.corpus.source import CorpusSource",
         flags=f"--corpus {shlex.quote(path)}{flags} --max_documents {SAMPLE}",
         text_bytes=text_bytes,
         tokens=text_bytes / BYTES_PER_TOKEN,
         found=found,
     )
-
-
-def _quoted(text: str) -> str:
-    """Return a text as a string of Python, in double quotes."""
-    return json.dumps(text, ensure_ascii=False)
 
 
 def names(text: Text, size: str) -> dict[str, str]:
@@ -285,7 +272,7 @@ def files(text: Text, size: str) -> dict[str, str]:
     return {
         f"tasks/{called['module']}.py": TASK.format(**filled),
         f"gin/{called['recipe']}.gin": RECIPE.format(**filled),
-        f"launch/{called['recipe']}.sh": SCRIPT.format(**filled),
+        f"launch/{called['recipe']}.sh": new_files.SCRIPT.format(**filled),
     }
 
 
@@ -295,19 +282,7 @@ def write(text: Text, size: str, root: pathlib.Path, overwrite: bool = False) ->
     Raises:
       UserError: one exists, and `overwrite` is not set.
     """
-    return write_files(files(text, size), root, overwrite)
-
-
-def write_files(made: dict[str, str], root: pathlib.Path, overwrite: bool) -> list[str]:
-    """Write the files by path from `root` as `write` does."""
-    kept = [path for path in made if (root / path).exists()]
-    if kept and not overwrite:
-        raise UserError(
-            f"{' and '.join(kept)} exist: train with them, remove them, or give --overwrite"
-        )
-    for path, content in made.items():
-        (root / path).write_text(content)
-    return list(made)
+    return new_files.write(files(text, size), root, overwrite)
 
 
 def report(text: Text, size: str, written: list[str]) -> str:
@@ -347,24 +322,6 @@ def report(text: Text, size: str, written: list[str]) -> str:
     return "\n".join(lines)
 
 
-def _check_name(name: str, flag: str = "--name") -> None:
-    """Raise UserError unless `name` can be a module of tasks/."""
-    if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
-        raise UserError(
-            f"{flag} is {name!r}, but must be of a to z, digits and _, such as uk, and no word of "
-            "Python's own"
-        )
-    if (ROOT / "tasks" / name).is_dir():
-        raise UserError(f"{flag} is {name!r}, which is a folder of tasks/: give another name")
-    module = ROOT / f"tasks/{name}.py"
-    parts = ast.parse(module.read_text()).body if module.exists() else []
-    if any(isinstance(part, ast.FunctionDef | ast.ClassDef) for part in parts):
-        raise UserError(
-            f"{flag} is {name!r}, but tasks/{name}.py defines functions, and no file of a language "
-            "does: give another name"
-        )
-
-
 def _road(flags: argparse.Namespace, text: Text) -> added_language.Road:
     """Return the road of a language into the model `flags.start`.
 
@@ -375,7 +332,7 @@ def _road(flags: argparse.Namespace, text: Text) -> added_language.Road:
         raise UserError("--size is of a model from nothing, and --from has its own: leave it out")
     if not text.text_bytes:
         raise UserError(f"{text.found}: a language without text cannot be added")
-    model = added_language.open_model(flags.start)
+    model = starting_model.open_model(flags.start)
     keeps_all = flags.keep == "all"
     kept = [_kept(one) for one in flags.keep.split(",")] if not keeps_all else []
     corpora = {text.short: _corpus(text)}
@@ -399,7 +356,7 @@ def _kept(text: str) -> added_language.Corpus:
     """Return the text of a language that stays: a code or name, or name=files."""
     name, is_own, files = text.strip().partition("=")
     if is_own:
-        _check_name(name, "--keep")
+        new_files.check_name(name, "--keep")
         return _corpus(of_files(files, name))
     if name.casefold() in table.ENGLISH:
         source, imports = added_language.ENGLISH, "from tasks.corpus.source import CorpusSource"
@@ -453,7 +410,7 @@ def main(argv: list[str] | None = None) -> None:
     if flags.corpus and not flags.name:
         raise UserError("--corpus needs a --name: --corpus '/data/*.txt' --name uk")
     if flags.name:
-        _check_name(flags.name)
+        new_files.check_name(flags.name, "--name")
     if flags.corpus:
         text = of_files(flags.corpus, flags.name, flags.column, flags.documents)
     else:
@@ -463,7 +420,7 @@ def main(argv: list[str] | None = None) -> None:
     if flags.start:
         road = _road(flags, text)
         print(text.found)
-        print(road.report(write_files(road.files(), ROOT, flags.overwrite)))
+        print(road.report(new_files.write(road.files(), ROOT, flags.overwrite)))
         return
     size = flags.size or default_size(text)
     print(report(text, size, write(text, size, ROOT, flags.overwrite)))

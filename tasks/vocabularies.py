@@ -153,13 +153,16 @@ class SentencePieceVocabulary(seqio.SentencePieceVocabulary):
     __hash__ = object.__hash__
 
 
-def sentencepiece(model_file: str | Callable[[], str]) -> SentencePieceVocabulary:
-    """Return a vocabulary with its sentinels inside the model, of a path or a function to one.
+def sentencepiece(
+    model_file: str | Callable[[], str], extra_ids: int = 0
+) -> SentencePieceVocabulary:
+    """Return a vocabulary of a path or a function to one, with its sentinels inside the model.
 
-    A path is local, gs://, or relative to the repository; a function is called at first use.
+    A path is local, gs://, or relative to the repository; a function is called at first use. Of a
+    model without sentinels, as Hugging Face has T5's, `extra_ids` follow its pieces.
     """
     find = model_file if callable(model_file) else resolve(model_file)
-    return SentencePieceVocabulary(LatePath(find), extra_ids=0)
+    return SentencePieceVocabulary(LatePath(find), extra_ids=extra_ids)
 
 
 def tokenizer(path: str | Callable[[], str]) -> TokenizerVocabulary:

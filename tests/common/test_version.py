@@ -16,7 +16,7 @@ from t5x.cli import main as trainer
 COMMANDS = [
     *("convert.__main__", "convert.continue_text", "convert.fill_masks"),
     *("convert.run.loss_curve", "evaluation.__main__", "preflight.__main__"),
-    *("tasks.look.__main__", "tasks.new_language"),
+    *("tasks.look.__main__", "tasks.new_job", "tasks.new_language"),
     *("report.__main__", "report.misclassified", "tasks.cache.__main__"),
     *("vocabulary.check", "vocabulary.extend", "vocabulary.train", "vocabulary.trim"),
 ]

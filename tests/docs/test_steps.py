@@ -28,6 +28,7 @@ ELSEWHERE = {
     r"launch/quickstart\.sh$": "tests/launch/test_quickstart.py",
     r"tests/run\.sh": "it runs the tests, this one too",
     r"zensical": "tests/docs/test_site.py",
+    r"tasks\.new_job": "tests/tasks/test_new_job.py, on rows of its own",
     r"launch/(train\.sh topic|finetune\.sh)": "they read SIB-200 of the hub: tests/tasks/languages",
     r"corpus HuggingFaceFW/": "it reads FineWeb-2 of the hub: tests/vocabulary",
     r"finetune_encoder": "tests/docs/test_finetune_encoder.py, on generated data",

@@ -284,6 +284,10 @@ COMMANDS = {
         {files} -> beginnings
         {files} | "" | Ana --tokens 0 | Ana --seed -1
     """,
+    "tasks.new_job": """
+        x --inputs a --targets b --from | {files}/absent | "" -> from
+        x --inputs a --from {files} -> --targets
+    """,
     "tasks.new_language": """
         klingonese
         ""

@@ -14,38 +14,16 @@ import transformers
 from tokenizers import Tokenizer
 
 from convert.run.rewrite import gin_of
-from convert.sizes import KINDS, T5Sizes
-from fakes import published, small_vocabulary, tokenizer_files
+from convert.sizes import KINDS
+from fakes import published, tokenizer_files
 from fakes.clone import Clone
 from fakes.convert_fakes import FAMILIES
 from fakes.paths import MINI, ROOT
+from fakes.published_t5 import byt5, umt5
 from fakes.refusals import refused
-from tasks import added_language, new_language
+from tasks import new_language, starting_model
 
 OTHER = "საქართველოს პარლამენტი არის კავკასიაში. ქვეყანა არის საქართველო და მარილი არის თეთრი."
-LAYERS = {"num_encoder_layers": 2, "num_decoder_layers": 2}
-NARROW = {"emb_dim": 32, "num_heads": 2, "head_dim": 16, "mlp_dim": 64, **LAYERS}
-
-
-def sentencepiece(folder):
-    model = small_vocabulary.train(folder, count=0)
-    (folder / "small.model").rename(folder / "spiece.model")
-    assert model
-    extra = [f"<extra_id_{i}>" for i in range(100)]
-    return {"extra_ids": 100, "additional_special_tokens": extra}
-
-
-def umt5(folder):
-    """A umT5 whose sentinels stand behind its SentencePiece model."""
-    config = sentencepiece(folder) | {"tokenizer_class": "T5Tokenizer"}
-    sizes = T5Sizes(400, **NARROW, mlp_activations=("gelu", "linear"), own_relative_bias=True)
-    published.publish(folder, sizes)
-    (folder / "tokenizer_config.json").write_text(json.dumps(config))
-
-
-def byt5(folder):
-    published.publish(folder, T5Sizes(384, **NARROW, mlp_activations=("gelu", "linear")))
-    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "ByT5Tokenizer"}')
 
 
 def encoder(folder, family, make, tokenizer_class):
@@ -114,8 +92,8 @@ def test_the_commands_lead_to_a_model_of_the_original_class(tmp_path, architectu
 
 def test_every_family_of_the_converter_is_known_or_refused_by_name():
     families = {name for kind in KINDS for name in kind.families}
-    assert families - added_language.FAMILIES.keys() == {"bert"}
-    assert added_language.FAMILIES.keys() <= families
+    assert families - starting_model.FAMILIES.keys() == {"bert"}
+    assert starting_model.FAMILIES.keys() <= families
 
 
 @pytest.fixture

@@ -1,0 +1,231 @@
+"""A user's own rows and a model become a task and a recipe that train."""
+
+import csv
+import dataclasses
+import json
+import re
+import sys
+import types
+
+import pytest
+import seqio
+from golden import recipe_facts
+
+import gin
+import tasks
+from convert.run.rewrite import gin_of
+from convert.sizes import BertSizes
+from fakes import small_vocabulary, valid_run
+from fakes.clone import Clone
+from fakes.convert_fakes import FAMILIES
+from fakes.paths import ROOT
+from fakes.published_t5 import byt5, umt5
+from fakes.refusals import refused
+from t5x import gin_utils
+from t5x.input_pipeline.checks import verify_matching_vocabs
+from t5x.train import train
+from tasks import new_files, new_job
+
+SIZES = dataclasses.replace(FAMILIES["t5_1_1"], vocab_size=512)
+TEXTS = [f"{n} {text[:60]}" for n, text in enumerate(small_vocabulary.TEXTS * 13)][:300]
+ROWS = [
+    {"text": text, "upper": text.upper(), "even": n % 2, "said": ("nu", "da")[n % 2]}
+    for n, text in enumerate(TEXTS)
+]
+
+
+def write(folder):
+    """Write the rows in every format."""
+    folder.mkdir()
+    with open(folder / "rows.csv", "w", newline="") as file:
+        made = csv.DictWriter(file, [*ROWS[0]], delimiter=";")
+        made.writeheader()
+        made.writerows(ROWS)
+    lines = [json.dumps(row, ensure_ascii=False) for row in ROWS]
+    (folder / "rows.jsonl").write_text("\n".join(lines))
+    (folder / "empty.jsonl").write_text("")
+    for side, name in (("text", "in.txt"), ("upper", "out.txt")):
+        (folder / name).write_text("\n".join(" ".join(row[side].split()) for row in ROWS))
+    strange = [json.dumps(row | {"upper": "☃" * 9}) for row in ROWS]
+    (folder / "strange.jsonl").write_text("\n".join(strange))
+
+
+@pytest.fixture
+def folders(tmp_path, monkeypatch):
+    """Rows, models to start from, and a root in place of the repository's."""
+    write(tmp_path / "data")
+    run = tmp_path / "own"
+    (run / "checkpoint_300").mkdir(parents=True)
+    (run / "config.gin").write_text(gin_of(SIZES))
+    model = small_vocabulary.train(run, texts=[*TEXTS, *(text.upper() for text in TEXTS)])
+    (run / "small.model").rename(run / "vocabulary.model")
+    assert model
+    for name, model_type in (("a_bert", "bert"), ("a_roberta", "roberta"), ("pieceless", "t5")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(json.dumps({"model_type": model_type}))
+    (tmp_path / "encoder/checkpoint_3").mkdir(parents=True)
+    (tmp_path / "encoder/config.gin").write_text(gin_of(BertSizes(96)))
+    for name in ("tasks", "gin"):
+        (tmp_path / "root" / name).mkdir(parents=True)
+    (tmp_path / "root/gin/theirs.gin").write_text("")
+    (tmp_path / "root/tasks/theirs_too.py").write_text("")
+    for module in (new_job, new_files):
+        monkeypatch.setattr(module, "ROOT", tmp_path / "root")
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    if "mine" in seqio.TaskRegistry.names():
+        seqio.TaskRegistry.remove("mine")
+
+
+def run_of(folders, monkeypatch):
+    """Return what the recipe gives to `train`."""
+    main = types.ModuleType("__main__")
+    main.train = recipe_facts.recorder(train)
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    monkeypatch.setattr(tasks, "__path__", [*tasks.__path__, str(folders / "root/tasks")])
+    monkeypatch.delitem(sys.modules, "tasks.mine", raising=False)
+    monkeypatch.chdir(ROOT)
+    with valid_run.gin_apart():
+        recipe = str(folders / "root/gin/mine.gin")
+        gin_utils.parse_gin_flags([], [recipe], ["MODEL_DIR = 'runs/none'"])
+        return gin.get_configurable(main.train)()
+
+
+FORMATS = {
+    "pairs of a CSV with ;": "--rows data/rows.csv --inputs text --targets upper",
+    "pairs of JSONL": "--rows data/*.jsonl --inputs {text} --targets upper --prefix shout:",
+    "aligned files": "--inputs data/in.txt --targets data/out.txt",
+    "classes of a CSV": "--rows data/rows.csv --inputs text --label even",
+    "classes that are numbers": "--rows data/rows.jsonl --inputs text --label even",
+}
+
+
+@pytest.mark.parametrize("words", FORMATS.values(), ids=FORMATS)
+def test_the_recipe_reads_the_rows_with_the_vocabulary_of_the_model(words, folders, monkeypatch):
+    (folders / "data/strange.jsonl").unlink()
+    new_job.main(["mine", *words.split(), "--from", "own"])
+    run = run_of(folders, monkeypatch)
+    cfg, model = run["train_dataset_cfg"], run["model"]
+    verify_matching_vocabs(cfg, model)
+    task = cfg.provider
+    assert run["total_steps"] > 300
+    assert run["checkpoint_cfg"].restore.path == str(folders / "own/checkpoint_300")
+    assert model.module.config.emb_dim == SIZES.emb_dim
+    metric = run["checkpoint_cfg"].save.metric.rpartition("/")[2]
+    assert any(metric in function([], []) for function in task.metric_fns)
+    assert not run["total_steps"] % run["eval_period"] % 20
+    rows = {}
+    for split in ("train", "validation"):
+        found = task.get_dataset(cfg.task_feature_lengths, split, shuffle=False)
+        rows[split] = {row["inputs_pretokenized"].decode() for row in found.as_numpy_iterator()}
+        longest = max(len(row["targets"]) for row in found.as_numpy_iterator())
+        assert longest <= cfg.task_feature_lengths["targets"]
+    assert not rows["train"] & rows["validation"]
+    assert len(rows["train"] | rows["validation"]) == len(ROWS)
+    assert 20 < len(rows["validation"]) < 100
+    assert all(text.startswith("shout:") == ("--prefix" in words) for text in rows["train"])
+
+
+def test_the_best_of_few_steps_and_rows_of_many_are_within_limits(folders, capsys):
+    """A model of Hugging Face is brought in first, and the recipe has its sizes from there."""
+    (folders / "tiny").mkdir()
+    umt5(folders / "tiny")
+    words = [
+        "mine",
+        "--rows",
+        "data/rows.csv",
+        "--inputs",
+        "text",
+        "--label",
+        "even",
+        "--from",
+        "tiny",
+    ]
+    new_job.main(words)
+    said = capsys.readouterr().out
+    assert "\n  python -m convert from_hf tiny runs/mine_start\n" in said
+    recipe = (folders / "root/gin/mine.gin").read_text()
+    assert "include 'runs/mine_start/config.gin'" in recipe
+    steps = int(re.search(r"TRAIN_STEPS = (\d+)", recipe)[1])
+    assert new_job.STEPS[0] <= steps <= new_job.STEPS[1]
+    with refused(capsys, "--overwrite"):
+        new_job.main(words)
+    (folders / "root/gin/mine.gin").write_text("mine")
+    new_job.main([*words, "--overwrite"])
+    assert (folders / "root/gin/mine.gin").read_text() == recipe
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (
+            "mine --rows data/rows.csv --inputs txt --targets upper --from own",
+            "even, said, text, upper",
+        ),
+        (
+            "mine --rows data/rows.csv --inputs text --label nosuch --from own",
+            "even, said, text, upper",
+        ),
+        ("mine --rows data/empty.jsonl --inputs text --targets upper --from own", "empty.jsonl"),
+        ("mine --rows data/empty.jsonl --inputs text --label even --from own", "empty.jsonl"),
+        ("mine --rows nowhere/*.csv --inputs text --targets upper --from own", "nowhere"),
+        ("mine --inputs data/in.txt --targets data/none.txt --from own", "none.txt"),
+        ("mine --rows data/rows.csv --inputs text --label upper --from own", "--label upper"),
+        ("mine --rows data/strange.jsonl --inputs text --targets upper --from own", "2603"),
+        ("mine --rows data/rows.csv --inputs text --targets upper --from no/such", "no/such"),
+        ("mine --rows data/rows.csv --inputs text --targets upper --from data", "data"),
+        ("mine --rows data/rows.csv --inputs text --targets upper --from a_bert", "bert"),
+        ("mine --rows data/rows.csv --inputs text --label even --from a_roberta", "encoder"),
+        ("mine --rows data/rows.csv --inputs text --label even --from encoder", "encoder"),
+        ("mine --rows data/rows.csv --inputs text --label even --from pieceless", "spiece.model"),
+        ("theirs --rows data/rows.csv --inputs text --targets upper --from own", "theirs.gin"),
+        ("theirs_too --rows data/rows.csv --inputs text --label even --from own", "theirs_too.py"),
+        ("quality --rows data/rows.csv --inputs text --label even --from own", "quality"),
+        ("jobs --rows data/rows.csv --inputs text", "--from"),
+        ("a-b --rows data/rows.csv --inputs text --targets upper --from own", "a-b"),
+        ("mine --rows data/rows.csv --inputs text --from own", "--label"),
+        ("mine --rows data/rows.csv --inputs text --targets upper --label even --from own", "both"),
+        ("mine --inputs data/in.txt --label even --from own", "--rows"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_nothing_is_written(folders, capsys, words, named):
+    with refused(capsys, named):
+        new_job.main(words.split())
+    assert not (folders / "root/tasks/mine.py").exists()
+    assert not (folders / "root/gin/mine.gin").exists()
+
+
+SHORT = {
+    r"EVAL_PERIOD = .*": "EVAL_PERIOD = 2",
+    r"SaveCheckpointConfig.period = .*": "SaveCheckpointConfig.period = 2",
+    r"BATCH_SIZE = .*": "BATCH_SIZE = 4",
+    r"NUM_EXAMPLES = .*": "NUM_EXAMPLES = 4",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [umt5, byt5])
+def test_the_commands_train_a_model_and_then_its_run(make, tmp_path):
+    """Each command runs as it is printed, but for the number of steps."""
+    clone = Clone(tmp_path / "clone", None)
+    (tmp_path / "tiny").mkdir()
+    make(tmp_path / "tiny")
+    write(tmp_path / "clone/rows")
+    clone.write("in.txt", "\n".join(TEXTS[:3]))
+    pairs = f"shouted --rows rows/rows.csv --inputs text --targets said --from {tmp_path / 'tiny'}"
+    classes = "evenness --rows rows/rows.jsonl --inputs text --label even --from runs/shouted"
+    for words, last in ((pairs, 2), (classes, 4)):
+        name = words.split()[0]
+        said = clone.run(f"python -m tasks.new_job {words}")
+        recipe = (clone.root / f"gin/{name}.gin").read_text()
+        for found, instead in SHORT.items():
+            recipe = re.sub(found, instead, recipe)
+        recipe = re.sub(r"TRAIN_STEPS = \d+", f"TRAIN_STEPS = {last}", recipe)
+        (clone.root / f"gin/{name}.gin").write_text(recipe)
+        printed = said.partition("convert it:\n")[2].rpartition("\n  ")
+        printed = "".join(printed[:2]) + printed[2].partition("\n")[0]
+        for command in printed.replace("\\\n", " ").strip().splitlines():
+            print(command, clone.run(command), flush=True)
+        assert (clone.root / f"runs/{name}/generated_predictions.jsonl").stat().st_size
+        assert (clone.root / f"runs/{name}/out/in-predict.jsonl").stat().st_size
+        assert (clone.root / f"runs/{name}_hf/checkpoint_{last}/config.json").is_file()
