@@ -16,7 +16,7 @@ a user gives, for each of `runs`:
 
 a, b and c train at a constant rate, and `<run>_<steps>` is a branch whose rate falls to zero over
 the last fifth of its steps. Steps of b to cd are counted from the base. `--only` names some of the
-runs, such as 'base.*', and `--scale` multiplies all steps. Each checkpoint that is measured is a
+runs, such as 'base.*', and `--scale` multiplies the steps of the base. Each checkpoint that is measured is a
 line of --results, and is not measured again; a killed run goes on from its last checkpoint.
 
 Bits per byte are those of `python -m evaluation`: the words to hide, 15 % in spans of 3, are drawn
@@ -164,18 +164,15 @@ def branched(name: str, languages: str, vocabulary: str, start: str | None, ends
 
 
 def runs(scale: int) -> list[Run]:
-    """Return all runs, with `scale` times as many steps."""
-    scratch, continued, decayed = (
-        [scale * n for n in steps] for steps in (SCRATCH, CONTINUED, DECAYED)
-    )
+    """Return all runs, with `scale` times as many steps of the base."""
     return [
         Run("base", "old", "old", None, -BASE * scale, 0),
-        Run("base_end", "old", "old", "base", 0, decayed[-1], cooled=True),
-        *branched("a", "new", "own", None, scratch),
-        *branched("b", "both", "old", "base", continued),
-        *branched("c", "both", "cut", "base", continued),
-        *(Run(f"d_{n}", "both", "old", "base", 0, n, cooled=True) for n in decayed),
-        *(Run(f"cd_{n}", "both", "cut", "base", 0, n, cooled=True) for n in decayed),
+        Run("base_end", "old", "old", "base", 0, DECAYED[-1], cooled=True),
+        *branched("a", "new", "own", None, SCRATCH),
+        *branched("b", "both", "old", "base", CONTINUED),
+        *branched("c", "both", "cut", "base", CONTINUED),
+        *(Run(f"d_{n}", "both", "old", "base", 0, n, cooled=True) for n in DECAYED),
+        *(Run(f"cd_{n}", "both", "cut", "base", 0, n, cooled=True) for n in DECAYED),
     ]
 
 
@@ -303,7 +300,10 @@ class Experiment:
 
     def run_folder(self, run: str) -> pathlib.Path:
         """Return the folder of a run; all scales and seeds go on from the same base."""
-        return self.shared / "base" if run == "base" else self.folder / f"{run}_{self.seed}"
+        if run == "base":
+            return self.shared / "base"
+        without_base = run.partition("_")[0] == "a"
+        return (self.shared / "x1" if without_base else self.folder) / f"{run}_{self.seed}"
 
     def train(self, run: Run) -> None:
         """Train a run, or the rest of it."""
@@ -313,7 +313,7 @@ class Experiment:
             return
         flags = FLAGS | self.family.flags
         flags |= {"MODEL_DIR": str(folder), "RANDOM_SEED": self.seed, "TRAIN_STEPS": last}
-        flags["utils.SaveCheckpointConfig.period"] = SAVED * self.scale
+        flags["utils.SaveCheckpointConfig.period"] = SAVED
         flags["MIXTURE_OR_TASK_NAME"] = f"{run.languages}_{run.vocabulary}"
         flags[self.family.vocabulary_file] = self.vocabularies[run.vocabulary]
         if run.start:
@@ -349,6 +349,7 @@ class Experiment:
             step = (model.step or 0) - offset
             doubled = not run.cooled and step >= SAVED and math.log2(step / SAVED).is_integer()
             line = self.settings | {"run": run.name, "step": step}
+            line |= {"scale": 1} if run.languages == "new" else {}  # it has no base
             if key(line) in done or not (doubled or step == run.last):
                 continue
             guesser = model.load(model.objective(models.SPAN_CORRUPTION))
@@ -473,6 +474,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         found: dict[str, list[dict]] = collections.defaultdict(list)
         for line in results:
             found[f"{line['family']}, base of {BASE * line['scale']:,} steps"].append(line)
+        for title, lines in found.items():
+            a = [line for line in results if line["run"].partition("_")[0] == "a"]
+            lines += [each for each in a if title.startswith(each["family"]) and each not in lines]
         for name, lines in found.items():
             print(f"\n{name}\n", *table(lines), sep="\n")
         if flags.png:
