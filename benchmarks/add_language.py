@@ -16,8 +16,9 @@ a user gives, for each of `runs`:
 
 a, b and c train at a constant rate, and `<run>_<steps>` is a branch whose rate falls to zero over
 the last fifth of its steps. Steps of b to cd are counted from the base. `--only` names some of the
-runs, such as 'base.*', and `--scale` multiplies the steps of the base. Each checkpoint that is measured is a
-line of --results, and is not measured again; a killed run goes on from its last checkpoint.
+runs, such as 'base.*', and `--scale` multiplies the steps of the base. Each checkpoint that is
+measured is a line of --results, and is not measured again; a killed run goes on from its last
+checkpoint.
 
 Bits per byte are those of `python -m evaluation`: the words to hide, 15 % in spans of 3, are drawn
 in the text with one seed, so that all models are asked for the same bytes. They are the nats of the

@@ -261,7 +261,9 @@ class TrainStream(Iterator[HostBatch]):
             raise UserError(f"{folder} {unfit}, or {remedy}")
         for name, now in self.corpora.identities().items():
             # Of a task that is new in a mixture nothing was saved; its pipeline is refused below.
-            if (before := saved["corpora"].get(name, now)) != now:
+            # What is read of the files is compared if the position says it.
+            before = {"reads": now.get("reads")} | saved["corpora"].get(name, now)
+            if before != {"reads": None} | now:
                 raise UserError(
                     f"{folder} holds a data position in the corpus of {name}, which has changed "
                     f"from {before} to {now}; restore its files, or {remedy}"

@@ -106,6 +106,12 @@ class Column:
         """The listed labels, as they are written in the corpus."""
         return [label for labels in self._labels.values() for label in labels]
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What decides which records are documents, as JSON; `copies` are apart."""
+        settings = {"column": self.name, "where": self._where, "labels": self._labels}
+        return settings | {"chars": [self.min_chars, self.max_chars]}
+
     def matches(self, record: Mapping) -> bool:
         """Return whether the record's other columns have the required values."""
         # Lists are searched by equality, since a record's value may be a list or an object itself.

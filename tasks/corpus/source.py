@@ -243,6 +243,7 @@ class CorpusSource(seqio.DataSource):
         return {
             **self.catalog.identity(split, self.retry_policy),
             "copies": json.loads(json.dumps(copies)),
+            "reads": {"documents": self.documents, **self.column.settings},
             **({"slice": f"{part.begin}:{part.end}"} if part else {}),
         }
 

@@ -111,7 +111,7 @@ def test_what_is_secret_in_an_address_is_in_no_message_and_no_position(tmp_path)
         listed = Listing((CorpusFile(url, "jsonl", length=14),))
         source.use_listing("train", [listed.as_json(), None])
         again = Listing((CorpusFile(url.replace("5f2e", "77"), "jsonl", length=14),))
-        assert source.identity("train") == {**again.identity(), "copies": {}}
+        assert source.identity("train").items() >= again.identity().items()
         for ask in (lambda: source.peek("test"), lambda: match_files([url.replace("jsonl", "x")])):
             with pytest.raises(UserError) as refused:
                 ask()

@@ -1,6 +1,7 @@
 """A corpus is read completely, once an epoch, in a new order each epoch, and resumed exactly."""
 
 import dataclasses
+import functools
 import json
 import os
 import re
@@ -19,7 +20,7 @@ from common.errors import UserError
 from fakes import loopback_hub
 from fakes.corpora import LINES, jsonl, write
 from fakes.file_server import FileServer
-from tasks.corpus import formats, retry
+from tasks.corpus import documents, formats, retry
 from tasks.corpus.source import PARTS, RECORDS, CorpusSource
 
 KINDS = ["jsonl", "jsonl.gz", "jsonl.zst", "json", "csv", "txt", "parquet"]
@@ -264,6 +265,26 @@ def test_a_position_is_valid_for_the_contents_of_these_files_alone(tmp_path):
     assert identity() == before
     write(tmp_path, "jsonl", LINES[:-1])
     assert identity()["names"] != before["names"]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"documents": "paragraphs"},
+        {"column": "body"},
+        {"column": documents.Column("text", where={"kind": "news"})},
+        {"column": documents.Column("text", min_chars=9)},
+        {"column": documents.Columns({"inputs": "text"}, labels={"inputs": {"a": "b"}})},
+    ],
+    ids=str,
+)
+def test_a_position_is_valid_for_the_same_documents_alone(tmp_path, changed):
+    row = {"text": "a", "body": "b", "kind": "news"}
+    (tmp_path / "a.jsonl").write_text(f"{json.dumps(row)}\n" * 9)
+    source = functools.partial(CorpusSource, str(tmp_path), held_out={})
+    before, now = source().identity("train"), source(**changed).identity("train")
+    assert {k for k, v in now.items() if v != before[k]} == {"reads"}
+    assert json.loads(json.dumps(now)) == now
 
 
 def test_a_position_is_not_valid_for_what_a_server_gives_now(tmp_path):
