@@ -125,8 +125,9 @@ def not_read(url: str) -> UserError:
         return UserError(f"{shown!r} is of a format that is not read: {command.format(shown)}")
     if is_other(name):
         return UserError(f"{shown!r} is not complete: fetch it again, or delete it")
+    kinds = ", ".join(f".{kind}" for kind in KINDS)
     return UserError(
-        f"{shown!r} is of no known format: its name must end in one of "
-        f"{', '.join('.' + k for k in KINDS)}, plus {', '.join('.' + c for c in COMPRESSIONS)} if "
-        f"compressed; of a list of addresses write {LIST + shown!r}"
+        f"{shown!r} is of no known format: if it is plain text, end its name in .txt; all names "
+        f"that are read end in one of {kinds}, plus {', '.join('.' + c for c in COMPRESSIONS)} if "
+        f"compressed, and a list of addresses is written {LIST + shown!r}"
     )
