@@ -190,7 +190,8 @@ def train(
 
     # Trainer: the steps, which are compiled later.
     seed = agreed_seed(random_seed)
-    init_rng, rng = two_keys(seed, use_hardware_rng or random_seed is None)
+    kind = "rbg" if use_hardware_rng or random_seed is None else None
+    init_rng, rng = jax.random.split(jax.random.key(seed, impl=kind))
     specs = state_specs(model, partitioner)
     trainer = trainer_cls(
         model=model, train_state=None, partitioner=partitioner, train_state_axes=specs, rng=rng
@@ -285,13 +286,6 @@ def on_first_device(partitioner: PjitPartitioner) -> PjitPartitioner:
     return PjitPartitioner(devices=devices, logical_axis_rules=partitioner.rules)
 
 
-def two_keys(seed: int, use_hardware_rng: bool) -> tuple[jax.Array, jax.Array]:
-    """Return the keys of the initial values and of the training steps."""
-    kind = "rbg" if use_hardware_rng else None
-    # One program, since each takes 0.05 s to compile.
-    return jax.jit(lambda: tuple(jax.random.split(jax.random.key(seed, impl=kind))))()
-
-
 def check_rate(trainer: Trainer, start: Start, total_steps: int) -> None:
     """Warn of a schedule that does not suit the start of a run, or its optimizer.
 
@@ -346,11 +340,7 @@ def stream_at(
     if jax.process_count() > 1:
         roll_call.assert_same(roll_call.data_facts(stream.corpora.identities))
     if folder:
-        try:
-            raise_together(lambda: stream.restore(folder), DamagedCheckpoint)
-        except DamagedCheckpoint:
-            stream.close()
-            raise
+        stream.restore(folder)
     elif start.is_own or (start.config and start.config.restore_dataset):
         logging.warning(
             "%s holds no data position: training resumes at its step, but the corpus starts over. "

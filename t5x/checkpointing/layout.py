@@ -188,11 +188,12 @@ def check_checksums(folder: str) -> None:
     """
     check_entries(folder)
     path = epath.Path(folder)
-    if not (path / _CHECKSUMS).exists():
-        return
+    metadata = custom_metadata(os.fspath(path.parent))
+    if not (path / _CHECKSUMS).exists() and HAS_POSITION not in metadata:
+        return  # of T5X
     with parsing(path / _CHECKSUMS):
         sums = read_json(path / _CHECKSUMS)
-        save, metadata = sums.pop(SAVE, None), custom_metadata(os.fspath(path.parent))
+        save = sums.pop(SAVE, None)
         if metadata and metadata.get(SAVE) != save:
             raise DamagedCheckpoint(
                 f"{folder} is the data position of save {save}, and the rest of the checkpoint is "

@@ -6,10 +6,8 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-from t5x.checkpointing.lazy_array import DamagedCheckpoint
 from t5x.input_pipeline.packing import Arrays
 
-_TABLE_END = (0xDB4775248B80FB57).to_bytes(8, "little")  # of the tables of LevelDB and TensorFlow
 ENDINGS = (".data-00000-of-00001", ".index")  # files of a position, behind its path
 
 
@@ -61,36 +59,10 @@ class Pipeline:
     def read(self, path: str) -> None:
         """Move to the position at `path`.
 
-        Raise DamagedCheckpoint for a file that is missing or cut off, and a tf.errors.OpError,
+        Its files are as saved, see `layout.check_checksums`. Raise a tf.errors.OpError,
         AssertionError or KeyError for the position of another pipeline.
         """
-        for ending in ENDINGS:
-            check_file(path + ending)
-        _check_index(path)
-        try:
-            tf.train.Checkpoint(iterator=self._iterator).read(path).assert_consumed()
-        except (tf.errors.OpError, IndexError) as error:
-            if not _is_damage(error):
-                raise
-            raise DamagedCheckpoint(
-                f"{path} is cut off or damaged ({reason_of(error)}); restore another checkpoint."
-            ) from error
-
-
-def check_file(path: str) -> None:
-    """Raise DamagedCheckpoint unless `path` is a file."""
-    if not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):
-        raise DamagedCheckpoint(f"{path} is missing; restore another checkpoint.")
-
-
-def _check_index(path: str) -> None:
-    """Raise DamagedCheckpoint if the index of TensorFlow's checkpoint at `path` is none.
-
-    TensorFlow's own errors do not tell a damaged index from another pipeline's.
-    """
-    with tf.io.gfile.GFile(f"{path}.index", "rb") as file:
-        if not file.read().endswith(_TABLE_END):
-            raise DamagedCheckpoint(f"{path}.index is cut off; restore another checkpoint.")
+        tf.train.Checkpoint(iterator=self._iterator).read(path).assert_consumed()
 
 
 def _never_destroy(iterator: Iterator) -> None:
@@ -103,19 +75,13 @@ def _never_destroy(iterator: Iterator) -> None:
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(iterator))
 
 
-def _is_damage(error: tf.errors.OpError | IndexError) -> bool:
-    """Return whether files of a position are not as they were written, or not of one another."""
-    damage = (tf.errors.DataLossError, tf.errors.OutOfRangeError, IndexError)
-    return isinstance(error, damage) or "checksum" in str(error)
-
-
-def reason_of(error: tf.errors.OpError | IndexError) -> str:
+def reason_of(error: tf.errors.OpError) -> str:
     """Return the message of an error in a pipeline, without its place in the graph.
 
     The class of a Python exception, with which it begins, is left out if it is UserError: those
     are sentences for the user.
     """
-    first = str(getattr(error, "message", error)).strip().splitlines()[0]
+    first = str(error.message).strip().splitlines()[0]
     first = re.sub(r"Error in user-defined function passed to .* with iterator: \S+: ", "", first)
     first = re.sub(r"\{\{.*?\}\}|\[Op:.*|\[\[.*", "", first).strip(" .")
     return re.sub(r"^(User|Value)Error: ", "", first)[:400]

@@ -111,8 +111,7 @@ class Shard:
     def end_read(self) -> BaseException | None:
         """Wait until it is there; return the error if it cannot be.
 
-        That is a DamagedCheckpoint for a file that is missing or cut off, and a tf.errors.OpError,
-        AssertionError or KeyError for the position of another pipeline.
+        That of another pipeline's position is a tf.errors.OpError, AssertionError or KeyError.
         """
         self.wait()
         error, self._next = self._error(), None

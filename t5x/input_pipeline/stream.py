@@ -249,7 +249,6 @@ class TrainStream(Iterator[HostBatch]):
         Raises:
           UserError: its shards do not divide this batch size, or it was saved for rows of other
             lengths or packing, for another corpus, or by another pipeline.
-          DamagedCheckpoint: its files are missing or cut off.
         """
         saved = position.saved(folder)
         remedy = (

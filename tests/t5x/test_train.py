@@ -191,6 +191,7 @@ def test_a_branch_from_a_checkpoint_without_a_data_position_says_so(
     folder, *_ = undisturbed
     shutil.copytree(f"{folder}/checkpoint_4", tmp_path / "checkpoint_4")
     shutil.rmtree(tmp_path / "checkpoint_4/dataset")
+    (tmp_path / "checkpoint_4/_CHECKPOINT_METADATA").unlink()  # which says that there is one
     (tmp_path / "checkpoint_4/dataset").mkdir()
     for name in files:
         (tmp_path / "checkpoint_4/dataset" / name).touch()

@@ -9,7 +9,6 @@ import pytest
 import tensorflow as tf
 
 from fakes.arrays import assert_equal_batches
-from t5x.checkpointing.lazy_array import DamagedCheckpoint
 from t5x.input_pipeline import shard as shard_module
 from t5x.input_pipeline.mixed import MixedExamples
 from t5x.input_pipeline.packing import PairRows
@@ -146,14 +145,11 @@ def test_a_save_that_waits_for_data_leaves_it_to_the_next_take(tmp_path):
     assert_equal_batches([first, *remaining(iterator)], remaining(other))
 
 
-def test_a_position_of_another_pipeline_or_without_a_file_is_refused(tmp_path):
+def test_a_position_of_another_pipeline_is_refused(tmp_path):
     path = str(tmp_path / "position")
     shard().write(path)
     with pytest.raises((tf.errors.OpError, AssertionError)):
         read(shard(data=dataset().shuffle(4, seed=0)), path)
-    (tmp_path / "position.rows.npz").unlink()
-    with pytest.raises(DamagedCheckpoint, match=r"position.rows.npz"):
-        read(shard(), path)
 
 
 def test_a_shard_whose_reading_failed_can_read_another_position(tmp_path):
@@ -162,7 +158,7 @@ def test_a_shard_whose_reading_failed_can_read_another_position(tmp_path):
     moved.write(path)
     failing = shard()
     failing.begin_read(str(tmp_path / "absent"))
-    assert isinstance(failing.end_read(), DamagedCheckpoint)
+    assert isinstance(failing.end_read(), tf.errors.OpError)
     failing.begin_read(path)
     assert failing.end_read() is None
     expected, found = moved.take(), failing.take()

@@ -37,6 +37,7 @@ def damaged(starter, tmp_path, *damages):
         ("dataset/stream.json", "a pipe"),
         ("state/manifest.ocdbt", "a pipe"),
         ("_CHECKPOINT_METADATA", "a link to itself"),
+        ("dataset/checksums.json", "deleted"),
     ],
 )
 def test_the_newest_is_damaged(starter, tmp_path, path, kind):
@@ -52,16 +53,6 @@ def test_what_is_not_needed_may_be_missing(starter, tmp_path):
     )
     assert found.step == 12
     assert damage.fault(found, run, set()) is None
-
-
-def test_without_checksums_a_damaged_position_is_noticed_as_it_is_read(starter, tmp_path):
-    lost = [("checkpoint_12/dataset/checksums.json", "deleted")]
-    place = "checkpoint_12/dataset/train_ds-000-of-002"
-    for ending, kind in ((".index", "deleted"), (".rows.npz", "truncated"), (".index", "emptied")):
-        found, run = damaged(starter, tmp_path, *lost, (place + ending, kind))
-        assert found.step == 8
-        assert damage.fault(found, run, {12}) is None
-        shutil.rmtree(run)
 
 
 @pytest.mark.parametrize("source", ["checkpoint_8", "another run's checkpoint_12"])
