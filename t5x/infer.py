@@ -41,7 +41,6 @@ import seqio
 import tensorflow as tf
 from jax.experimental import multihost_utils
 
-import gin
 from common import log
 from common.errors import UserError
 from common.tables import counted
@@ -62,8 +61,6 @@ from t5x.settings import left_out
 from t5x.settings.configuration import current
 
 left_out.answer_for(__name__)
-
-DECODING = "models.EncoderDecoderModel.predict_batch_with_aux"
 
 
 def write_inferences_to_file(
@@ -214,7 +211,9 @@ def infer(
     params, _ = restorer(path)
     named = (output_vocab_feature_name, file_extension)
     notes |= {"checkpoint": path, "parameters": digest_of_all(params)}
-    notes |= {**example_notes(dataset_cfg, max_examples, named[0])}
+    notes |= {"seed": dataset_cfg.seed, "split": dataset_cfg.split, "max_examples": max_examples}
+    notes |= {"lengths": dict(dataset_cfg.task_feature_lengths or {})}
+    notes |= {"output_vocab_feature_name": output_vocab_feature_name}
     compute = computation(mode, predictor, params, keep_aux_as_numpy)
     shard, merge = seqio.ShardInfo(shard_id, num_shards), merge_chunked_results
     files = TaskFiles(mode, write_fn, output_dir, shard, merge, notes, *named)
@@ -437,28 +436,9 @@ def decoding_notes(model: Any) -> dict[str, Any]:
         return function.__module__ == module or name.endswith("predict_batch_with_aux")
 
     return current().settings_of(decodes) | {
-        "num_decodes": num_decodes(),
         "decode_fn": f"{module}.{decode_fn.__qualname__}",
         **given,
     }
-
-
-def example_notes(
-    cfg: DatasetConfig, max_examples: int | None, vocabulary_of: str
-) -> dict[str, Any]:
-    """Return the settings that decide which examples are used and written, as plain JSON."""
-    lengths = dict(cfg.task_feature_lengths or {})
-    notes = {"seed": cfg.seed, "split": cfg.split, "lengths": lengths}
-    notes |= {"output_vocab_feature_name": vocabulary_of} if vocabulary_of != "targets" else {}
-    return notes | ({"max_examples": max_examples} if max_examples else {})
-
-
-def num_decodes() -> int:
-    """Return the configured number of beams or samples."""
-    try:
-        return gin.query_parameter(f"{DECODING}.num_decodes")
-    except ValueError:  # not bound
-        return 1
 
 
 if __name__ == "__main__":

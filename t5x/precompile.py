@@ -101,7 +101,11 @@ def precompile(
     trainer = (trainer_cls or constant)(model, None, partitioner, specs, rng)
     trainer.check_batch(train_dataset_cfg.batch_size)
     trainer.learning_rate_fn = cooldown.cooled(trainer.learning_rate_fn, cooldown_from, branch_end)
-    open_stream = functools.partial(stream_of, model, partitioner, get_dataset_fn)
+
+    def open_stream(cfg: DatasetConfig) -> TrainStream:
+        rows = partitioner.host_rows(cfg.batch_size)
+        return get_dataset_fn(cfg, model.FEATURE_CONVERTER_CLS, rows, 0)
+
     stream, decoded = open_stream(train_dataset_cfg), infer_eval_dataset_cfg
     if decoded is not None:
         predictor = Predictor(model, partitioner, decoded.batch_size, length_buckets)
@@ -127,17 +131,6 @@ def precompile(
     write_program(model_dir, lowered, compiled, partitioner.mesh.device_ids)
     print("  ".join(f"{name} {value:,.0f}" for name, value in needs.items()))
     return needs
-
-
-def stream_of(
-    model: EncoderDecoderModel,
-    partitioner: PjitPartitioner,
-    get_dataset_fn: Callable[..., TrainStream],
-    cfg: DatasetConfig,
-) -> TrainStream:
-    """Return the stream of this host's rows of a dataset."""
-    rows = partitioner.host_rows(cfg.batch_size)
-    return get_dataset_fn(cfg, model.FEATURE_CONVERTER_CLS, rows, 0)
 
 
 def write_program(

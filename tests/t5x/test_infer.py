@@ -202,12 +202,9 @@ def searching():
         ("input_prefix", {"input_prefix": "q: "}),
         ("input_file", {}),  # whose content changes
         ("decode_fn", {"model": searching()}),
-        ("num_decodes", {}),
     ],
 )
-def test_it_does_not_resume_what_was_made_otherwise(
-    folder, tmp_path, lines, monkeypatch, setting, change
-):
+def test_it_does_not_resume_what_was_made_otherwise(folder, tmp_path, lines, setting, change):
     given = {"input_file": str(lines)}
     killed(folder, tmp_path / "out", **given)
     if setting == "checkpoint_9":
@@ -215,8 +212,6 @@ def test_it_does_not_resume_what_was_made_otherwise(
         change = {"restore_checkpoint_cfg": other}
     elif setting == "input_file":
         lines.write_text("\n".join(TEXTS))
-    elif setting == "num_decodes":
-        monkeypatch.setattr(infer_script, "num_decodes", lambda: 4)
     with pytest.raises(ValueError, match=setting):
         infer(folder, tmp_path / "out", **given | change)
 
@@ -236,17 +231,24 @@ def test_it_does_not_resume_what_has_other_content(changed, folder, tmp_path, mo
         infer(run, tmp_path / "out")
 
 
-def test_it_does_not_resume_with_other_macros_of_decoding(folder, tmp_path):
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "decoding.temperature_sample.topk",
+        "models.EncoderDecoderModel.predict_batch_with_aux.num_decodes",
+    ],
+)
+def test_it_does_not_resume_with_other_macros_of_decoding(folder, tmp_path, setting):
     text = (
         "from __gin__ import dynamic_registration\nfrom t5x import decoding\n"
-        "decoding.temperature_sample.topk = %TOPK\nTOPK = {}\n"
+        f"from t5x import models\n{setting} = %NUMBER\nNUMBER = {{}}\n"
     )
     with gin.unlock_config():
         try:
             gin.parse_config(text.format(40))
             killed(folder, tmp_path)
-            gin.parse_config(text.format(0))
-            with pytest.raises(ValueError, match="TOPK"):
+            gin.parse_config(text.format(3))
+            with pytest.raises(ValueError, match="NUMBER"):
                 infer(folder, tmp_path)
         finally:
             gin.clear_config()
