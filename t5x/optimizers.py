@@ -17,7 +17,6 @@ parameters (tuples of str), `"layers"` first where layers are stacked.
 
 import abc
 import dataclasses
-import difflib
 import math
 import re
 from collections.abc import Callable, Sequence
@@ -28,7 +27,7 @@ import jax.numpy as jnp
 import optax
 import optax.contrib
 
-from common.errors import UserError
+from common.errors import UserError, nearest
 from t5x.array_types import PyTree
 from t5x.kernels.orthogonal import orthogonalize
 from t5x.partitioning import constrain
@@ -309,11 +308,10 @@ def decay_mask(no_decay: Sequence[str], name: str = "adamw") -> Callable[[PyTree
         for pattern in patterns:
             known = pattern.pattern in _NORMS_AND_BIASES
             if not known and not any(map(pattern.search, names)):
-                near = difflib.get_close_matches(pattern.pattern, names, n=1, cutoff=0.0)
                 raise UserError(
                     f"optimizers.{name}.no_decay has {pattern.pattern!r}, which matches none of "
-                    f"the {len(names)} parameters (the nearest is {', '.join(near)}); leave it "
-                    "out, or set it to a regular expression that a parameter's path contains."
+                    f"the {len(names)} parameters{nearest(pattern.pattern, names)}; leave it out, "
+                    "or set it to a regular expression that a parameter's path contains."
                 )
         decays = [not any(p.search(n) for p in patterns) for n in names]
         return jax.tree.unflatten(tree, decays)

@@ -20,7 +20,6 @@ if __name__ == "__main__":  # before any library is imported
     log.start()
 
 import functools
-import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -29,6 +28,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import tensorflow as tf
+from etils import epath
 
 from common import log
 from t5x import preconditions
@@ -137,11 +137,10 @@ def write_program(
     folder: str, lowered: jax.stages.Lowered, compiled: jax.stages.Compiled, device_ids: np.ndarray
 ) -> None:
     """Write the text of a program before and after optimization, and the ids of the mesh."""
-    for when, program in (("pre", lowered), ("post", compiled)):
-        path = os.path.join(folder, f"lowered_hlo_{when}_optimization")
-        with tf.io.gfile.GFile(path, "w") as file:
-            file.write(program.as_text())
-    with tf.io.gfile.GFile(os.path.join(folder, "assignment"), "wb") as file:
+    place = epath.Path(folder)
+    (place / "lowered_hlo_pre_optimization").write_text(lowered.as_text())
+    (place / "lowered_hlo_post_optimization").write_text(compiled.as_text())
+    with (place / "assignment").open("wb") as file:
         np.save(file, device_ids)
 
 

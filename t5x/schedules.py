@@ -39,7 +39,6 @@ that has none.
 """
 
 import dataclasses
-import difflib
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -48,7 +47,7 @@ import jax.numpy as jnp
 import numpy as np
 from absl import logging
 
-from common.errors import UserError
+from common.errors import UserError, nearest
 
 # The factors, and the divisor of each, which must not be zero.
 _DIVISORS = {
@@ -275,9 +274,8 @@ def check_start(rate: Any, start: int | None, total_steps: int) -> None:
 def _check_factors(names: tuple[str, ...], settings: dict[str, float]) -> None:
     for name in names:
         if name not in FACTORS:
-            nearest = difflib.get_close_matches(name, FACTORS, n=1, cutoff=0.0)[0]
             raise UserError(
-                f"Learning rate factor {name!r} is unknown, the nearest known one is {nearest!r}: "
+                f"Learning rate factor {name!r} is unknown{nearest(name, FACTORS)}: "
                 f"set {_GIN_NAME}.factors to names from {', '.join(FACTORS)}, joined by '*'."
             )
         divisor = _DIVISORS.get(name)

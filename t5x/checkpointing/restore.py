@@ -296,8 +296,7 @@ def digest_of(array: jax.Array) -> int:
 
 def digest_of_all(tree: Any) -> str:
     """Return a digest of the names and all values of a tree of arrays, the same on all hosts."""
-    named, _ = jax.tree_util.tree_flatten_with_path(tree)
-    found = "".join(f"{jax.tree_util.keystr(path)} {digest_of(x)}\n" for path, x in named)
+    found = "".join(f"{name} {digest_of(x)}\n" for name, x in by_name(tree).items())
     return f"{zlib.crc32(found.encode()):08x}"
 
 

@@ -14,6 +14,7 @@ import jax
 import numpy as np
 import seqio
 import tensorflow as tf
+from etils import epath
 from flax.traverse_util import flatten_dict
 
 from common import arguments
@@ -109,26 +110,26 @@ def write_description(model_dir: str, model: Any, specs: StateSpecs) -> None:
     if optimizer := _optimizer(model):
         lines.append(f"optimizer: {optimizer}")
     count = sum(int(np.prod(v.shape)) for v in flat.values())
-    with tf.io.gfile.GFile(os.path.join(model_dir, _DESCRIPTION), "w") as file:
-        file.write("\n".join([*lines, f"parameters: {count:,}", ""]))
-    source = getattr(model.output_vocabulary, "sentencepiece_model_file", None)
-    if source:
-        _copy(source, os.path.join(model_dir, "vocabulary.model"))
+    folder = epath.Path(model_dir)
+    (folder / _DESCRIPTION).write_text("\n".join([*lines, f"parameters: {count:,}", ""]))
+    copies = {"vocabulary.model": getattr(model.output_vocabulary, "sentencepiece_model_file", "")}
     if tokenizer := getattr(model.input_vocabulary, "tokenizer_file", None):  # an encoder's
-        folder = os.path.join(model_dir, "tokenizer")
-        tf.io.gfile.makedirs(folder)
-        _copy(tokenizer, os.path.join(folder, "tokenizer.json"))
+        (folder / "tokenizer").mkdir(exist_ok=True)
+        copies["tokenizer/tokenizer.json"] = tokenizer
         for name in ("tokenizer_config.json", "special_tokens_map.json"):
-            if tf.io.gfile.exists(beside := os.path.join(os.path.dirname(tokenizer), name)):
-                _copy(beside, os.path.join(folder, name))
+            copies[f"tokenizer/{name}"] = os.path.join(os.path.dirname(tokenizer), name)
+    for name, source in copies.items():
+        if source and epath.Path(source).exists():
+            # Read completely, since the copy may be the source.
+            (folder / name).write_bytes(epath.Path(source).read_bytes())
 
 
 def write_labels(model_dir: str, tasks: Iterable[seqio.Task]) -> None:
     """Write `labels.json`, {task: {label of a class: what the model writes}}, on one host."""
     found = _labels(tasks)
     if found and not jax.process_index():
-        with tf.io.gfile.GFile(os.path.join(model_dir, _LABELS), "w") as file:
-            file.write(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+        text = json.dumps(found, indent=1, ensure_ascii=False)
+        (epath.Path(model_dir) / _LABELS).write_text(f"{text}\n")
 
 
 def _labels(tasks: Iterable[seqio.Task]) -> dict[str, dict[str, str]]:
@@ -144,11 +145,8 @@ def check_labels(start: Start, tasks: Iterable[seqio.Task]) -> None:
     if not (start.is_own and found):
         return
     model_dir, _ = start.own
-    path = os.path.join(model_dir, _LABELS)
-
-    def saved() -> dict[str, dict[str, str]]:
-        return json.loads(_content(path)) if tf.io.gfile.exists(path) else {}
-
+    path = epath.Path(model_dir) / _LABELS
+    saved = lambda: json.loads(path.read_text()) if path.exists() else {}
     before = broadcast.broadcast_from_first(saved)
     named = lambda labels: ", ".join(f"{label!r} ({piece})" for label, piece in labels.items())
     for name, labels in found.items():
@@ -175,8 +173,8 @@ def check_vocabulary(start: Start, model: Any) -> None:
             ("tokenizer/tokenizer.json", model.input_vocabulary, "tokenizer_file"),
         )
         for name, vocabulary, file in kinds:
-            copy, source = os.path.join(model_dir, name), getattr(vocabulary, file, None)
-            if source and tf.io.gfile.exists(copy) and _content(copy) != _content(source):
+            copy, source = epath.Path(model_dir) / name, getattr(vocabulary, file, None)
+            if source and copy.exists() and copy.read_bytes() != epath.Path(source).read_bytes():
                 return f"{name}, which differs from {source}"
         return None
 
@@ -194,12 +192,11 @@ def saved_by_another(path: str, model: Any) -> str | None:
     shapes. None for the same optimizer, and where one of the two is unknown: without the file
     next to the checkpoint, in upstream's, or for an optimizer without a name.
     """
-    beside = os.path.join(os.path.dirname(path.rstrip("/")), _DESCRIPTION)
+    beside = epath.Path(path).parent / _DESCRIPTION
 
     def optimizer_there() -> str | None:
         try:
-            with tf.io.gfile.GFile(beside) as file:
-                found = re.search(r"^optimizer: (\S+)$", file.read(), re.MULTILINE)
+            found = re.search(r"^optimizer: (\S+)$", beside.read_text(), re.MULTILINE)
         except (tf.errors.OpError, OSError, UnicodeDecodeError):
             return None
         return found[1] if found else None
@@ -213,14 +210,3 @@ def saved_by_another(path: str, model: Any) -> str | None:
 def _optimizer(model: Any) -> str | None:
     """Return the name of the model's optimizer in gin files, None for one that has no name."""
     return getattr(getattr(model.optimizer_def, "usual_rates", None), "optimizer", None)
-
-
-def _copy(source: str, target: str) -> None:
-    content = _content(source)  # completely, since the copy may be the source
-    with tf.io.gfile.GFile(target, "wb") as copy:
-        copy.write(content)
-
-
-def _content(path: str) -> bytes:
-    with tf.io.gfile.GFile(path, "rb") as file:
-        return file.read()

@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import jax
-import tensorflow as tf
 from absl import logging
+from etils import epath
 
 from common.errors import UserError
 from common.small_files import read_json
@@ -223,15 +223,14 @@ def record_first_step(model_dir: str, step: int) -> None:
     The run that it started from may have trained on by the time it resumes, or be gone.
     """
     if jax.process_index() == 0:
-        with tf.io.gfile.GFile(os.path.join(model_dir, _FIRST_STEP), "w") as file:
-            file.write(json.dumps({"step": step}))
+        (epath.Path(model_dir) / _FIRST_STEP).write_text(json.dumps({"step": step}))
 
 
 def _first_step(model_dir: str, restore: RestoreCheckpointConfig) -> int:
     """Return what `record_first_step` wrote for a run that resumes, else the step of `restore`."""
-    path, record = restore.path, os.path.join(model_dir, _FIRST_STEP)
+    path, record = restore.path, epath.Path(model_dir) / _FIRST_STEP
     if restore.mode != "specific" or not isinstance(path, str) or layout.step_of(path) is None:
-        if layout.latest_step(model_dir) is not None and tf.io.gfile.exists(record):
+        if layout.latest_step(model_dir) is not None and record.exists():
             with parsing(record):
                 return int(read_json(record)["step"])
         path = checkpoint_paths(restore)[0]

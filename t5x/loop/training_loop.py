@@ -8,7 +8,6 @@ also during an evaluation.
 import collections
 import contextlib
 import dataclasses
-import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,7 +16,7 @@ from typing import Any
 import jax
 import numpy as np
 import tensorflow as tf
-from clu import metric_writers
+from etils import epath
 from jax.experimental import multihost_utils
 
 from common.errors import Failure
@@ -68,7 +67,8 @@ class TrainingRun:
     def __post_init__(self):
         self.actions = {mode_name(k): list(v) for k, v in self.actions.items()}
         self.log = EventLog(self.model_dir)
-        self._writers = MetricWriters(self.watch.writers, self.model_dir)
+        # Returns the writer of a folder, which is silent on all hosts but the first.
+        self.writer = MetricWriters(self.watch.writers, self.model_dir)
         self._stalls = StallDetector()
         self._infilled = int(self.trainer.state.step)
         self._infill: Filling | None = None
@@ -144,12 +144,9 @@ class TrainingRun:
 
     def _start(self, step: int) -> None:
         """Log the start, with the configuration in `config.gin`."""
-        config, path = None, os.path.join(self.model_dir, "config.gin")
-        if jax.process_index() == 0 and tf.io.gfile.exists(path):
-            with tf.io.gfile.GFile(path) as file:
-                config = file.read()
+        path = epath.Path(self.model_dir) / "config.gin"
         self.log.start(
-            config,
+            path.read_text() if jax.process_index() == 0 and path.exists() else None,
             step=step,
             total_steps=self.plan.total_steps,
             devices=jax.device_count(),
@@ -240,11 +237,7 @@ class TrainingRun:
                 self.trainer.close()
         self.log.close()
         self.stream.close()
-        self._writers.close()
-
-    def writer(self, name: str) -> metric_writers.MetricWriter:
-        """Return the writer of `<model_dir>/<name>`, silent on all hosts but the first."""
-        return self._writers(name)
+        self.writer.close()
 
     def _compile(self) -> None:
         step = int(self.trainer.state.step)
@@ -316,7 +309,7 @@ class TrainingRun:
             self.log.write("measured", step=step)
         self._fill_in(step, trigger.evaluate)
         if trigger.log:
-            self._writers.flush()
+            self.writer.flush()
         return ended or over
 
     def _report(self, step: int, figures: dict[str, float] | None) -> None:
@@ -325,7 +318,7 @@ class TrainingRun:
         if figures:
             data = data_metrics(sum_over_hosts(self.stream.counts(), self.stream.rows[0]))
             self.writer("train").write_scalars(step, {**figures, **data})
-            self._writers.flush()
+            self.writer.flush()
             self.progress.report(step, figures)
 
     def _measure(self, step: int) -> tuple[dict[str, dict], bool]:

@@ -22,14 +22,6 @@ import dataclasses
 from common.errors import UserError
 from t5x.checkpointing.config import SaveCheckpointConfig
 
-# Where a user sets each number of a plan.
-GIN_NAMES = {
-    "total_steps": "TRAIN_STEPS (train.total_steps)",
-    "eval_period": "EVAL_PERIOD (train.eval_period)",
-    "stats_period": "train.stats_period",
-    "save_period": "utils.SaveCheckpointConfig.period",
-}
-
 
 @dataclasses.dataclass(frozen=True)
 class TrainingPlan:
@@ -103,21 +95,21 @@ def check_periods(plan: TrainingPlan, first_step: int = 0) -> None:
     """
     if plan.total_steps < first_step:
         raise UserError(
-            f"{GIN_NAMES['total_steps']} is {plan.total_steps}, but the run starts "
-            f"at step {first_step}, so there is nothing to train: set TRAIN_STEPS to more than "
+            f"TRAIN_STEPS (train.total_steps) is {plan.total_steps}, but the run starts at step "
+            f"{first_step}, so there is nothing to train: set TRAIN_STEPS to more than "
             f"{first_step}."
         )
     if plan.eval_period and plan.save_period:
         short, long = sorted((plan.eval_period, plan.save_period))
         if long % short:
             raise UserError(
-                f"{GIN_NAMES['save_period']} is {plan.save_period} and {GIN_NAMES['eval_period']} "
-                f"is {plan.eval_period}, but one must be a multiple of the other: set "
-                f"EVAL_PERIOD to a divisor or a multiple of {plan.save_period}."
+                f"utils.SaveCheckpointConfig.period is {plan.save_period} and EVAL_PERIOD "
+                f"(train.eval_period) is {plan.eval_period}, but one must be a multiple of the "
+                f"other: set EVAL_PERIOD to a divisor or a multiple of {plan.save_period}."
             )
     if plan.eval_period and plan.stats_period and plan.eval_period % plan.stats_period:
         raise UserError(
-            f"{GIN_NAMES['stats_period']} is {plan.stats_period} and does not divide "
-            f"{GIN_NAMES['eval_period']}, which is {plan.eval_period}, so evaluations would have "
-            "no training loss beside them: set one of them."
+            f"train.stats_period is {plan.stats_period} and does not divide EVAL_PERIOD "
+            f"(train.eval_period), which is {plan.eval_period}, so evaluations would have no "
+            "training loss beside them: set one of them."
         )

@@ -20,6 +20,7 @@ from typing import Any
 import jax
 import tensorflow as tf
 from absl import logging
+from etils import epath
 
 from common.errors import first_line
 from common.small_files import parse_json
@@ -58,11 +59,8 @@ class EventLog:
 
     def _cut_short(self) -> bool:
         """Return whether a kill has cut the last line."""
-        if not tf.io.gfile.exists(self.path):
-            return False
-        with tf.io.gfile.GFile(self.path, "rb") as file:
-            file.seek(max(file.size() - 1, 0))
-            return file.read(1) not in (b"", b"\n")
+        path = epath.Path(self.path)
+        return path.exists() and path.read_bytes()[-1:] not in (b"", b"\n")
 
     @contextlib.contextmanager
     def timed(self, event: str, **fields: Any) -> Iterator[dict[str, Any]]:
@@ -84,11 +82,9 @@ class EventLog:
 
     def _all(self) -> list[dict[str, Any]]:
         self._thread.submit(lambda: None).result()  # wait for the events before it
-        if not self._writes or not tf.io.gfile.exists(self.path):
-            return []
-        found = []
-        with tf.io.gfile.GFile(self.path, "rb") as file:
-            for line in file:  # splitlines() would also split at U+2028, which texts may hold
+        path, found = epath.Path(self.path), []
+        if self._writes and path.exists():
+            for line in path.read_bytes().splitlines():  # a str is also split at U+2028
                 with contextlib.suppress(ValueError):  # cut short by a kill
                     found.append(parse_json(line))
         return [one for one in found if isinstance(one.get("step", 0), int)]
