@@ -148,21 +148,17 @@ class PartLayout:
                 yield from _csv_rows(text, file, self.fields, self.longest)
             elif found.kind == "json":
                 yield from records.of_json_text(stream, self.longest)
+            elif found.kind == "jsonl":
+                yield from records.of_json_lines(lines.of_stream(stream, self.longest))
             else:
-                of_lines = lines.of_stream(stream, self.longest)
-                if found.kind == "jsonl":
-                    yield from records.of_json_lines(
-                        line for line in of_lines if not _is_blank(line)
-                    )
-                else:
-                    texts: Iterator = map(records.of_text_line, of_lines)
-                    if self.documents == "files":
-                        texts = iter([_joined(texts, self.longest, "\n")])
-                    elif self.documents == "paragraphs":
-                        texts = _divided(texts, "", self.longest, " ")
-                    elif self.documents != "lines":
-                        texts = _divided(texts, self.documents, self.longest, "\n")
-                    yield from texts
+                texts: Iterator = map(records.of_text_line, lines.of_stream(stream, self.longest))
+                if self.documents == "files":
+                    texts = iter([_joined(texts, self.longest, "\n")])
+                elif self.documents == "paragraphs":
+                    texts = _divided(texts, "", self.longest, " ")
+                elif self.documents != "lines":
+                    texts = _divided(texts, self.documents, self.longest, "\n")
+                yield from texts
         except (json.JSONDecodeError, UnicodeDecodeError) as error:
             raise files.damaged(file, error) from error
 
@@ -181,10 +177,6 @@ def contents_of(file: CorpusFile) -> Contents:
         return contents.of_head(files.read_range(file, 0, min(HEAD_BYTES, length)), file)
     with files.open_stream(file) as stream:
         return contents.of_head(stream.read(HEAD_BYTES), file)
-
-
-def _is_blank(line: Any) -> bool:
-    return line is not TOO_LONG and not line.strip()
 
 
 def _in_batches(records: Iterator) -> Iterator[list]:

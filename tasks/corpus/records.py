@@ -33,7 +33,7 @@ def of_text_line(line: Any) -> Any:
 
 
 def of_json_lines(lines: Iterable) -> Iterator:
-    """Yield the records of lines, each an object, several, or an array of them."""
+    """Yield the records of lines, each an object, several, an array of them, or blank."""
     for line in lines:
         if line is TOO_LONG:
             yield line
