@@ -11,6 +11,7 @@ import codecs
 import itertools
 import json
 import re
+from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
 from common.errors import UserError
@@ -103,7 +104,7 @@ def with_contents(stream: BinaryIO, file: CorpusFile) -> tuple[Contents, BinaryI
     """
     head = stream.read(HEAD_BYTES)
     found = of_head(head, file)
-    data = itertools.chain([head], iter(lambda: stream.read(_READ_BYTES), b""))
+    data: Iterator[bytes] = itertools.chain([head], iter(lambda: stream.read(_READ_BYTES), b""))
     if found.encoding != "utf-8":
         text = codecs.iterdecode(data, found.encoding, "surrogatepass")
         data = codecs.iterencode(text, "utf-8", "surrogatepass")
