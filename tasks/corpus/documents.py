@@ -194,11 +194,7 @@ class Columns(Column):
 
     Columns({"inputs": "{Title}\\n{Body}", "targets": "Y"}, {"targets": {"HQ": "high"}})
 
-    Args:
-      columns: by feature, a column or template.
-      labels: by feature, the name of each value of its column.
-      clean: by column, a function applied to its text first, such as `html_text.text_of`.
-      lists: by column, a function that makes one text of the list of texts in it, such as " ".join.
+    See `tasks.rows.Rows` for the arguments.
 
     Raises:
       UserError: a feature has labels but no column.
