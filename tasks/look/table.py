@@ -8,7 +8,6 @@ that the model cannot write are a failure.
 """
 
 import dataclasses
-from collections.abc import Iterator
 
 from common.tables import OK, WARNING, CheckResult, counted, data_size, judged
 from tasks import vocabularies
@@ -42,23 +41,18 @@ _UNUSABLE = ("null", "not_text", "not_UTF-8", "malformed")
 
 def rows(found: Look) -> list[CheckResult]:
     """Return a line for each of NAMES."""
-    return list(_rows(found, _OF_NOTHING if found.targets is None else _OF_PAIRS))
-
-
-def _rows(found: Look, vocabulary: str) -> Iterator[CheckResult]:
-    yield _files(found)
-    yield _records(found)
-    yield _named("characters", found.characters)
-    yield _named("repetition", found.repetition)
-    yield _scripts(found, vocabulary)
-    yield _pieces(found, vocabulary)
-    yield _unknown(found, vocabulary)
-    yield _targets(found, vocabulary)
-    yield _example(found)
-
-
-def _named(name: str, row: CheckResult) -> CheckResult:
-    return judged(name, row.verdict == OK, row.figure, row.to_set, WARNING)
+    vocabulary = _OF_NOTHING if found.targets is None else _OF_PAIRS
+    return [
+        _files(found),
+        _records(found),
+        dataclasses.replace(found.characters, check="characters"),
+        dataclasses.replace(found.repetition, check="repetition"),
+        _scripts(found, vocabulary),
+        _pieces(found, vocabulary),
+        _unknown(found, vocabulary),
+        _targets(found, vocabulary),
+        _example(found),
+    ]
 
 
 def _files(found: Look) -> CheckResult:
