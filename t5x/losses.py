@@ -55,20 +55,19 @@ def cross_entropy(
     return loss + z, z
 
 
-def check_normalizing_factor(factor: Any) -> None:
-    """Raise UserError unless `normalizing_factor_and_weights` knows the factor."""
-    names = [f.name for f in SpecialLossNormalizingFactor]
-    if isinstance(factor, str):
-        is_known = factor.rsplit(".", 1)[-1].upper() in names
-    elif isinstance(factor, int | float):
-        is_known = 0 < factor < math.inf
-    else:
-        is_known = factor is None or isinstance(factor, SpecialLossNormalizingFactor)
-    if not is_known:
-        raise UserError(
-            f"EncoderDecoderModel.loss_normalizing_factor is {factor!r}; set it to None, a number "
-            f"above 0 or one of {names}."
-        )
+def normalizing_factor(factor: Any) -> float | SpecialLossNormalizingFactor | None:
+    """Return a factor as set in a gin file, a special one by its name; UserError if it is none."""
+    special = SpecialLossNormalizingFactor.__members__
+    if isinstance(factor, str) and (name := factor.rsplit(".", 1)[-1].upper()) in special:
+        return special[name]
+    if factor is None or isinstance(factor, SpecialLossNormalizingFactor):
+        return factor
+    if isinstance(factor, int | float) and 0 < factor < math.inf:
+        return factor
+    raise UserError(
+        f"EncoderDecoderModel.loss_normalizing_factor is {factor!r}; set it to None, a number "
+        f"above 0 or one of {[*special]}."
+    )
 
 
 def normalizing_factor_and_weights(
@@ -90,9 +89,7 @@ def normalizing_factor_and_weights(
     """
     targets = batch["decoder_target_tokens"]
     weights = batch.get("decoder_loss_weights")
-    check_normalizing_factor(factor)
-    if isinstance(factor, str):
-        factor = SpecialLossNormalizingFactor[factor.rsplit(".", 1)[-1].upper()]
+    factor = normalizing_factor(factor)
     if not isinstance(factor, SpecialLossNormalizingFactor):
         weights = jnp.ones_like(targets) if weights is None else weights
         return factor, weights.astype(jnp.float32)

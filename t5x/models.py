@@ -47,7 +47,7 @@ class EncoderDecoderModel:
 
     def __post_init__(self):
         decoding.check_decode_fn(self.decode_fn)
-        losses.check_normalizing_factor(self.loss_normalizing_factor)
+        losses.normalizing_factor(self.loss_normalizing_factor)
 
     def get_initial_variables(self, rng: jax.Array, input_shapes: Mapping, input_types=None):
         """Return the network's variables in Flax's boxes; lengths do not matter."""

@@ -56,7 +56,7 @@ class MaskedLanguageModel:
     predicted_share: float = 0.25
 
     def __post_init__(self):
-        losses.check_normalizing_factor(self.loss_normalizing_factor)
+        losses.normalizing_factor(self.loss_normalizing_factor)
 
     def get_initial_variables(self, rng: jax.Array, input_shapes: Any, input_types: Any = None):
         """Return the network's variables in Flax's boxes; lengths do not matter."""
@@ -198,15 +198,11 @@ class MaskedLanguageModel:
             "next_sentences": real.sum(),
         }
 
-    def score_batch(self, params: Params, batch: Batch, return_intermediates: bool = False):
+    def score_batch(self, params: Params, batch: Batch) -> jax.Array:
         """Return the log-likelihood [B] of each row's masked tokens, each seen without the others.
 
         With one mask a row this is a term of its pseudo-log-likelihood (Salazar et al. 2020).
         """
-        if return_intermediates:
-            raise NotImplementedError(
-                "score_batch(return_intermediates=True) is not supported; set it to False."
-            )
         logits = self.logits(params, batch)
         token_losses, _ = losses.cross_entropy(logits, batch["encoder_target_tokens"])
         return -(token_losses * (batch["encoder_loss_weights"] > 0)).sum(-1)
