@@ -24,7 +24,6 @@ if __name__ == "__main__":  # before any library writes to stderr
 
 import argparse
 import dataclasses
-import pathlib
 import re
 import shlex
 import unicodedata
@@ -276,15 +275,6 @@ def files(text: Text, size: str) -> dict[str, str]:
     }
 
 
-def write(text: Text, size: str, root: pathlib.Path, overwrite: bool = False) -> list[str]:
-    """Write the files, all or none, and return their paths from `root`.
-
-    Raises:
-      UserError: one exists, and `overwrite` is not set.
-    """
-    return new_files.write(files(text, size), root, overwrite)
-
-
 def report(text: Text, size: str, written: list[str]) -> str:
     """Return what was written, what the corpus holds, and the three commands that follow."""
     called, steps = names(text, size), train_steps(text, size)
@@ -423,7 +413,7 @@ def main(argv: list[str] | None = None) -> None:
         print(road.report(new_files.write(road.files(), ROOT, flags.overwrite)))
         return
     size = flags.size or default_size(text)
-    print(report(text, size, write(text, size, ROOT, flags.overwrite)))
+    print(report(text, size, new_files.write(files(text, size), ROOT, flags.overwrite)))
 
 
 if __name__ == "__main__":

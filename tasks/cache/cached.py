@@ -72,8 +72,9 @@ class Task(seqio.Task):
         if not isinstance(self.source, CorpusSource):
             return ""
         found = overview(self.source, split)
-        if found.asked:
-            logging.warning("corpus %s: %s", self.source.name, found.asked)
+        if found.looks_like:
+            known = (self.source.name, found.looks_like, found.to_set)
+            logging.warning("corpus %s: %s: set %s", *known)
         return str(found)
 
     @property

@@ -61,11 +61,6 @@ class Overview:
         return f"{counted(self.files, 'file')}{self.of_documents()}"
 
     @property
-    def asked(self) -> str:
-        """`looks_like` and what to set, as a sentence; "" if there is nothing to ask."""
-        return f"{self.looks_like}: set {self.to_set}" if self.looks_like else ""
-
-    @property
     def to_set(self) -> str:
         """What to set if `looks_like` is right, or is not."""
         may_be = " or ".join(map(repr, self.documents_are))

@@ -11,7 +11,7 @@ import pytest
 import seqio
 
 from fakes.paths import MINI, ROOT
-from tasks import new_language
+from tasks import new_files, new_language
 from tasks.corpus.source import CorpusSource
 from tasks.languages import table
 
@@ -192,9 +192,9 @@ def test_existing_files_are_kept(root):
     (root / "gin/cs_t5x_base.gin").write_text("mine")
     text = of("cs")
     with pytest.raises(ValueError, match=r"gin/cs_t5x_base.gin exist: .* or give --overwrite"):
-        new_language.write(text, "base", root)
+        new_files.write(new_language.files(text, "base"), root, overwrite=False)
     assert not (root / "tasks/czech.py").exists()
-    written = new_language.write(text, "base", root, overwrite=True)
+    written = new_files.write(new_language.files(text, "base"), root, overwrite=True)
     assert (root / "gin/cs_t5x_base.gin").read_text() != "mine"
     said = new_language.report(text, "base", written)
     assert "--config ces_Latn " in said
