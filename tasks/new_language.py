@@ -316,12 +316,10 @@ def _road(flags: argparse.Namespace, text: Text) -> added_language.Road:
     """Return the road of a language into the model `flags.start`.
 
     Raises:
-      UserError: there is no such model or language, or the language has no text.
+      UserError: there is no such model or language.
     """
     if flags.size:
         raise UserError("--size is of a model from nothing, and --from has its own: leave it out")
-    if not text.text_bytes:
-        raise UserError(f"{text.found}: a language without text cannot be added")
     model = starting_model.open_model(flags.start)
     keeps_all = flags.keep == "all"
     kept = [_kept(one) for one in flags.keep.split(",")] if not keeps_all else []

@@ -108,7 +108,6 @@ def folders(tmp_path, monkeypatch):
     (run / "config.gin").write_text(gin_of(FAMILIES["t5_1_1"]))
     (tmp_path / "unfinished/checkpoint_300.tmp").mkdir(parents=True)
     (tmp_path / "unfinished/config.gin").write_text(gin_of(FAMILIES["t5_1_1"]))
-    (tmp_path / "empty.txt").write_text("")
     (tmp_path / "text.txt").write_text("\n".join(f"ana are {n} mere" for n in range(300)))
     for name in ("tasks", "gin", "launch"):
         (tmp_path / name).mkdir()
@@ -208,7 +207,6 @@ def test_a_path_is_one_word_of_the_commands_and_one_string_of_the_recipe(
         ("georgian --decay_only", "--from"),
         ("georgian --from tiny_t5 --keep all --decay_only", "--decay_only"),
         ("georgian --from tiny_t5 --keep ron --size base", "--size"),
-        ("--corpus empty.txt --name ka --from tiny_t5 --keep ron", "without text"),
     ],
 )
 def test_bad_input_is_one_sentence_and_nothing_is_written(folders, capsys, words, named):
