@@ -1,9 +1,8 @@
 """A checkpoint's parameters as one flat mapping, layer by layer, however they were saved."""
 
 import dataclasses
-import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,7 +15,6 @@ from t5x.checkpointing.reader import open_checkpoint
 
 Tree = weight_map.Tree
 S = TypeVar("S", bound=Sizes)
-_BLOCK = 32 << 20  # bytes read or written at once
 _MAY_BE_ZERO = ("/bias", "position_embedder/embedding", "type_embedder/embedding")
 _OWN_BIAS = re.compile(r"/layers_\d+/relpos_bias/")
 
@@ -111,17 +109,6 @@ def _check_values(name: str, array: np.ndarray) -> None:
             f"{name} holds {count} values that are NaN or infinite: the run had failed by then, "
             "so take an earlier checkpoint."
         )
-
-
-def rows_per_block(shape: tuple[int, ...], itemsize: int = 4) -> int:
-    """Return how many rows of an array fit in 32 MB, at least 1."""
-    return max(1, min(shape[0], _BLOCK // max(1, math.prod(shape[1:]) * itemsize)))
-
-
-def row_blocks(shape: tuple[int, ...], itemsize: int = 4) -> Iterator[slice]:
-    """Yield slices of rows, about 32 MB each, that cover an array."""
-    rows = rows_per_block(shape, itemsize)
-    return (slice(start, min(start + rows, shape[0])) for start in range(0, shape[0], rows))
 
 
 def nested(flat: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,12 +16,13 @@ import msgpack
 import numpy as np
 import tensorstore as ts
 
-from convert.t5x_params import Tree, nested, row_blocks, rows_per_block
+from convert.t5x_params import Tree, nested
 from t5x.checkpointing.lazy_array import LazyArray
 
 _VERSION = 3  # arrays carry their own dtype, bfloat16 included
 # Random float32 hardly shrinks; float32 that came from bfloat16 halves, at the speed of a disk.
 _COMPRESSOR = {"id": "blosc", "cname": "lz4", "clevel": 1, "shuffle": 1}
+_CHUNK = 32 << 20  # bytes at most, or one row
 
 
 def write(folder: Path, arrays: Tree) -> None:
@@ -43,17 +44,18 @@ def _leaf(folder: Path, name: str, array: LazyArray) -> Any:
 
 
 def _stored(folder: Path, key: str, values: np.ndarray) -> dict[str, Any]:
-    size = (values.shape, values.dtype.itemsize)
+    rows = max(1, min(len(values), _CHUNK // max(1, values[0].nbytes)))
     metadata = {
         "shape": list(values.shape),
-        "chunks": [rows_per_block(*size), *values.shape[1:]],
+        "chunks": [rows, *values.shape[1:]],
         "compressor": _COMPRESSOR,
     }
     leaf = {"driver": "zarr", "dtype": values.dtype.name, "metadata": metadata}
     kvstore = {"driver": "file", "path": f"{folder.resolve() / key}/"}
     try:
         store = ts.open(leaf | {"kvstore": kvstore}, create=True).result()
-        for block in row_blocks(*size):
+        for i in range(0, len(values), rows):  # at once, the store would hold all of it again
+            block = slice(i, min(i + rows, len(values)))
             store[block].write(values[block]).result()
     except ValueError as error:  # only the text of tensorstore's error says that the disk is full
         if os.strerror(errno.ENOSPC) in str(error):

@@ -1,11 +1,8 @@
-import math
-
 import ml_dtypes
 import msgpack
 import numpy as np
 import pytest
 
-from convert import t5x_params
 from convert.formats import t5x_checkpoint_writer
 from t5x.checkpointing import layout, lazy_array
 from t5x.checkpointing.reader import open_checkpoint
@@ -13,6 +10,7 @@ from t5x.checkpointing.reader import open_checkpoint
 VALUES = {
     "target/a/kernel": np.arange(35, dtype=np.float32).reshape(7, 5),
     "target/b/scale": np.arange(11).astype(ml_dtypes.bfloat16),
+    "target/c/kernel": np.arange(5 << 21, dtype=np.float32).reshape(5, -1),  # 40 MB, in two blocks
     "state/param_states/a/kernel/v": np.full(1, 0.5, np.float32),
     "state/param_states/a/kernel/v_row": np.arange(7, dtype=np.float32),
     "state/step": np.int32(9),
@@ -31,18 +29,9 @@ def test_what_was_written_is_read_again_and_scalars_are_in_the_index(tmp_path):
         np.testing.assert_array_equal(read, value)
     # T5X reads what it does not partition from nowhere else.
     folders = {path.name for path in folder.iterdir() if path.is_dir()}
-    assert folders == {"target.a.kernel", "target.b.scale"}
+    assert folders == {"target.a.kernel", "target.b.scale", "target.c.kernel"}
     index = msgpack.unpackb((folder / "checkpoint").read_bytes())
     assert isinstance(index["optimizer"]["state"]["step"], msgpack.ExtType)
-
-
-def test_large_arrays_are_cut_into_blocks_of_rows():
-    for shape in ((300_000, 768), (5, 10**8), (7, 1), (1,)):
-        blocks = list(t5x_params.row_blocks(shape))
-        assert [row for block in blocks for row in range(shape[0])[block]] == [*range(shape[0])]
-        rows = t5x_params.rows_per_block(shape)
-        assert all(block.stop - block.start <= rows for block in blocks)
-        assert rows == 1 or rows * math.prod(shape[1:]) * 4 <= 2**25
 
 
 def test_a_checkpoint_is_one_only_when_all_is_written(tmp_path):
