@@ -8,7 +8,7 @@ of an encoder. `vocabulary.trim` chooses what is kept, `vocabulary.extend` what 
 import abc
 import functools
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -41,26 +41,21 @@ class Pieces(abc.ABC):
 
     in_run: ClassVar[str]  # what a run's folder calls the file
     fixed: ClassVar[int]  # ids behind all pieces that each change puts there
+    extra_ids = 0  # that seqio adds behind them
     names: Sequence[str]  # by id, "" for an id without piece
     scores: Sequence[float]  # by id; equal ones where the kind has none
     unk_id: int
+    encode: Callable[[str], list[int]]  # gives the ids of a text of a corpus
+    normalize: Callable[[str], str]  # gives what is cut into pieces
 
     @property
-    @abc.abstractmethod
     def size(self) -> int:
         """Number of ids, with those that seqio adds."""
+        return len(self.names) + self.extra_ids
 
-    @abc.abstractmethod
-    def encode(self, text: str) -> list[int]:
-        """Return the ids of a text of a corpus."""
-
-    @abc.abstractmethod
-    def normalize(self, text: str) -> str:
-        """Return what is cut into pieces."""
-
-    @abc.abstractmethod
     def words(self, text: str) -> list[list[int]]:
         """Return the ids of each word of a text; no piece goes beyond its word."""
+        return [self.encode(word) for word in text.split()]
 
     @abc.abstractmethod
     def required(self, usage: Mapping[int, int]) -> set[int]:
@@ -141,28 +136,12 @@ class SentencePieces(Pieces):
     def __init__(self, model: ModelProto, extra_ids: int = 0):
         self.model, self.extra_ids = model, extra_ids
         self.encoder = spm.processor(model)
+        self.encode, self.normalize = self.encoder.encode, self.encoder.normalize
         self.sentinels = {*sentinel_ids(model).values()}  # of which no text is made
         pieces = enumerate(model.pieces)
         self.names = ["" if i in self.sentinels else piece.piece for i, piece in pieces]
         self.scores = [piece.score for piece in model.pieces]
         self.unk_id = model.trainer_spec.unk_id
-
-    @property
-    def size(self) -> int:
-        """Number of ids, with those that seqio adds."""
-        return len(self.names) + self.extra_ids
-
-    def encode(self, text: str) -> list[int]:
-        """Return the ids of a text of a corpus."""
-        return self.encoder.encode(text)
-
-    def normalize(self, text: str) -> str:
-        """Return what is cut into pieces."""
-        return self.encoder.normalize(text)
-
-    def words(self, text: str) -> list[list[int]]:
-        """Return the ids of each word of a text; no piece goes beyond its word."""
-        return [self.encode(word) for word in text.split()]
 
     def required(self, usage: Mapping[int, int]) -> set[int]:
         """Return the ids of pad, eos, unk, bytes, user-defined symbols and used characters."""

@@ -74,20 +74,9 @@ class TokenizerPieces(Pieces):
         self.tokenizer.encode_special_tokens = True
         self.tokenizer.no_truncation()
         self.tokenizer.no_padding()
-
-    @property
-    def size(self) -> int:
-        """Number of ids."""
-        return len(self.names)
-
-    def encode(self, text: str) -> list[int]:
-        """Return the ids of a text of a corpus, without the tokens at its ends."""
-        return self.tokenizer.encode(text, add_special_tokens=False).ids
-
-    def normalize(self, text: str) -> str:
-        """Return what is cut into pieces."""
         normalizer = self.tokenizer.normalizer
-        return normalizer.normalize_str(text) if normalizer else text
+        self.encode = lambda text: self.tokenizer.encode(text, add_special_tokens=False).ids
+        self.normalize = normalizer.normalize_str if normalizer else str
 
     def words(self, text: str) -> list[list[int]]:
         """Return the ids of each word of a text; no piece goes beyond its word."""
