@@ -33,7 +33,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     about = "draw the loss to this file; -o writes the page as well"
     add("--png", type=text, metavar="PNG", help=about)
     about = "write it again every minute, or SECONDS; the open page reloads itself"
-    add("--watch", nargs="?", type=float, const=60.0, metavar="SECONDS", help=about)
+    seconds = arguments.number(above=0)
+    add("--watch", nargs="?", type=seconds, const=60.0, metavar="SECONDS", help=about)
     return _report(parser.parse_args(argv))
 
 
@@ -41,8 +42,6 @@ def _report(values: argparse.Namespace) -> int:
     cache: Cache = {}
     model_dirs = values.model_dirs or [_newest_run()]
     out = values.out or (None if values.png else arguments.in_runs("report.html"))
-    if values.watch is not None and not 0 < values.watch < float("inf"):
-        raise UserError(f"--watch is {values.watch:g}; give it a positive number of seconds.")
     if out:
         arguments.check_output_file("--out", out)
     if values.png:
