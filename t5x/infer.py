@@ -56,6 +56,7 @@ from t5x.inference.resumable_jsonl import ResumableFile
 from t5x.input_pipeline import checks, record_counts
 from t5x.input_pipeline.config import DatasetConfig
 from t5x.models import EncoderDecoderModel
+from t5x.multihost.broadcast import broadcast_from_first
 from t5x.partitioning import PjitPartitioner
 from t5x.settings import left_out
 from t5x.settings.configuration import current
@@ -271,15 +272,13 @@ class TaskFiles:
         name = f"{task.name}-{self.mode}{part}.{self.extension}"
         path = os.path.join(self.output_dir, name)
         self.paths.append(path)
-        file, lines, finished = None, 0, False
+        file: ResumableFile | None = None
         folder = os.path.join(self.output_dir, f"tmp-{task.name}-{self.mode}-{shard}")
         self.written.append(path if self.merge else f"{folder}/{name}-chunk*")
         if jax.process_index() == 0:
             file = ResumableFile(folder, path, self.notes)
-            lines, finished = file.lines, file.finished
             self._files += [file] * self.merge
-        told = multihost_utils.broadcast_one_to_all(np.array([lines, finished]))
-        done, finished = int(told[0]), bool(told[1])
+        done, finished = broadcast_from_first(lambda: [file.lines, file.finished] if file else [])
         examples, seen = dataset.as_numpy_iterator(), hashlib.sha256()
         for example in itertools.islice(examples, done):
             seen.update(content_of(example))

@@ -26,10 +26,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
-import numpy as np
 import seqio
 from absl import logging
-from jax.experimental import multihost_utils
 
 from common import log
 from common.errors import UserError
@@ -67,7 +65,7 @@ from t5x.loop.training_loop import TrainingRun, missed_evaluation, nothing_left
 from t5x.loop.triggers import check_periods, training_plan
 from t5x.models import EncoderDecoderModel
 from t5x.multihost import roll_call
-from t5x.multihost.broadcast import raise_together
+from t5x.multihost.broadcast import broadcast_from_first, raise_together
 from t5x.partitioning import PjitPartitioner
 from t5x.settings import left_out
 from t5x.train_state import TrainState, from_disk, initial_state, state_specs, to_disk
@@ -181,7 +179,7 @@ def train(
     start = find_start(model_dir, from_other, has_position)
     check_vocabulary(start, model)
     check_labels(start, train_dataset_cfg.tasks_with_split)
-    check_periods(plan, start.foreign_step)
+    check_periods(plan, start.step if start.config else 0)  # counted on from another run
     is_at_end = start.is_own and start.step >= total_steps
     if is_at_end and not dry_run and not missed_evaluation(model_dir, start.step, plan):
         check_name(layout.step_folder(*start.own))
@@ -302,8 +300,7 @@ def agreed_seed(random_seed: int | None) -> int:
     """Return the run's seed, which if drawn is made the same on all hosts."""
     if random_seed is not None:
         return random_seed
-    drawn = np.int32(time.time_ns() % 2**31)
-    seed = int(multihost_utils.broadcast_one_to_all(drawn))
+    seed = broadcast_from_first(lambda: time.time_ns() % 2**31)
     logging.info("RANDOM_SEED is None; drew %d.", seed)
     return seed
 

@@ -61,11 +61,6 @@ class Start:
         return self.known_step or 0
 
     @property
-    def foreign_step(self) -> int:
-        """The step of another run's checkpoint, from which training counts on; else 0."""
-        return self.step if self.config else 0
-
-    @property
     def dataset_folder(self) -> str | None:
         """The folder of the data position, None to start the corpus over."""
         wanted = self.config.restore_dataset if self.config else self.has_position

@@ -14,10 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
-import numpy as np
 import tensorflow as tf
 from etils import epath
-from jax.experimental import multihost_utils
 
 from common.errors import Failure
 from t5x import bad_steps, metrics
@@ -430,16 +428,16 @@ class TrainingRun:
 
     def _act(self, mode: str, results: Mapping[str, Mapping[str, float]]) -> bool:
         """Return whether an action ends the run; the first host asks, as it has all results."""
-        actions = self.actions.get(mode)
+        actions, state = self.actions.get(mode), self.trainer.state
         if not actions:
             return False
-        ended = False
-        if jax.process_index() == 0:
-            state = self.trainer.state
+
+        def ask() -> bool:
             # A list: each action must see the results, also after one that ends the run.
             asked = [action.run(state, metrics_by_task=results) for action in actions]
-            ended = any(asked)
-        return bool(multihost_utils.broadcast_one_to_all(np.int32(ended)))
+            return any(asked)
+
+        return broadcast_from_first(ask)
 
 
 def missed_evaluation(

@@ -10,6 +10,7 @@ import pytest
 import seqio
 
 import gin
+from fakes import valid_run
 from fakes.golden import Golden
 from t5x import decoding, losses, models
 from t5x.checkpointing.layer_stacking import stack_layers
@@ -83,34 +84,30 @@ def test_padded_rows_and_inputs_change_no_prediction(case, inputs, best):
     np.testing.assert_array_equal(padded[:3], ids)
 
 
-def test_gin_binds_the_number_of_decodes(case, inputs, monkeypatch):
+def test_gin_binds_the_number_of_decodes(case, inputs):
     """In upstream's words, class first or method first; what is built decodes so."""
-    for registry in ("_REGISTRY", "_INVERSE_REGISTRY"):
-        monkeypatch.setattr(gin.config, registry, getattr(gin.config, registry).copy())
-    monkeypatch.setattr(gin.config, "_IMPORTS", set())
-    monkeypatch.setattr(gin.config, "_CONFIG", {})
-    monkeypatch.setattr(gin.config, "_CONFIG_IS_LOCKED", False)
-    gin.parse_config("""
-        from __gin__ import dynamic_registration
-        from t5x import models
-        from t5x import decoding
-        MODEL = @models.EncoderDecoderModel()
-        models.EncoderDecoderModel.module = None
-        models.EncoderDecoderModel.input_vocabulary = None
-        models.EncoderDecoderModel.output_vocabulary = None
-        models.EncoderDecoderModel.optimizer_def = None
-        models.EncoderDecoderModel.decode_fn = @decoding.beam_search
-        models.EncoderDecoderModel.predict_batch_with_aux.num_decodes = 3
-        models.EncoderDecoderModel.predict_batch_with_aux.return_all_decodes = True
-        decoding.beam_search.alpha = 0.9
-    """)
-    with gin.config_scope("MODEL"):
-        model = gin.get_configurable("gin.macro")()
-    assert isinstance(model, models.EncoderDecoderModel)
-    model.module, model.output_vocabulary = case[0].module, case[0].output_vocabulary
-    ids = jax.eval_shape(model.predict_batch, case[1], inputs)
-    assert ids.shape == (3, 3, 5)
-    assert gin.query_parameter("decoding.beam_search.alpha") == 0.9
+    with valid_run.gin_apart():
+        gin.parse_config("""
+            from __gin__ import dynamic_registration
+            from t5x import models
+            from t5x import decoding
+            MODEL = @models.EncoderDecoderModel()
+            models.EncoderDecoderModel.module = None
+            models.EncoderDecoderModel.input_vocabulary = None
+            models.EncoderDecoderModel.output_vocabulary = None
+            models.EncoderDecoderModel.optimizer_def = None
+            models.EncoderDecoderModel.decode_fn = @decoding.beam_search
+            models.EncoderDecoderModel.predict_batch_with_aux.num_decodes = 3
+            models.EncoderDecoderModel.predict_batch_with_aux.return_all_decodes = True
+            decoding.beam_search.alpha = 0.9
+        """)
+        with gin.config_scope("MODEL"):
+            model = gin.get_configurable("gin.macro")()
+        assert isinstance(model, models.EncoderDecoderModel)
+        model.module, model.output_vocabulary = case[0].module, case[0].output_vocabulary
+        ids = jax.eval_shape(model.predict_batch, case[1], inputs)
+        assert ids.shape == (3, 3, 5)
+        assert gin.query_parameter("decoding.beam_search.alpha") == 0.9
 
 
 def test_features_come_from_seqio_unless_bound(case):
