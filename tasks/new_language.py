@@ -27,6 +27,7 @@ import dataclasses
 import re
 import shlex
 import unicodedata
+from collections.abc import Sequence
 
 from common import arguments
 from common.errors import ROOT, UserError, guarded
@@ -85,7 +86,7 @@ include 'gin/shared/run.gin'
 MIXTURE_OR_TASK_NAME = '{task}'
 {lengths}
 TRAIN_STEPS = {steps}
-{more}DROPOUT_RATE = 0.0
+{more}{infill}DROPOUT_RATE = 0.0
 seqio.SentencePieceVocabulary.sentencepiece_model_file = '{vocabulary}'
 network.T5Config.vocab_size = {pieces}
 partitioning.PjitPartitioner.num_partitions = {partitions}
@@ -128,6 +129,7 @@ class Text:
     tokens: float
     found: str  # what is known of it, a line
     cedilla: bool = False
+    gap: str = ""  # the beginning of a text, with two words hidden
 
 
 def of_language(language: Language, name: str | None = None) -> Text:
@@ -178,9 +180,10 @@ def of_files(
     path = given(corpus)
     source = CorpusSource(path, column=column or "text", documents=documents)
     unknown = f"of unknown size, taken as {data_size(PIECES[0][0])} of text"
-    found, size = f"{path}: {unknown}", None
+    found, size, gap = f"{path}: {unknown}", None, ""
     if path.startswith(("/", LIST)) or "://" in path:  # not of the hub, which may not answer
-        source.peek("train")  # raises the mistakes in one sentence
+        # This raises the mistakes in one sentence.
+        gap = with_gap(source.peek("train", 100))
         seen, size = overview(source, "train"), source.text_bytes("train")
         known = unknown if size is None else f"about {data_size(size)} of text"
         found = f"{path}: {known}, {seen}"
@@ -200,7 +203,16 @@ def of_files(
         text_bytes=text_bytes,
         tokens=text_bytes / BYTES_PER_TOKEN,
         found=found,
+        gap=gap,
     )
+
+
+def with_gap(texts: Sequence[str]) -> str:
+    """Return the first ten words of a text, with two of them hidden, "" if none has so many."""
+    beginnings = (text.split()[:10] for text in texts)
+    of_words = (words for words in beginnings if len(words) == 10 and max(map(len, words)) < 20)
+    words = next(of_words, [])
+    return " ".join([*words[:5], "<extra_id_0>", *words[7:]]) if words else ""
 
 
 def names(text: Text, size: str) -> dict[str, str]:
@@ -266,6 +278,7 @@ def files(text: Text, size: str) -> dict[str, str]:
         "keep": 5,
         "partitions": PARTITIONS[size],
         "cedilla": "\n    cedilla=True," if text.cedilla else "",
+        "infill": f"INFILL_SENTENCES = ({text.gap!r},)\n" if text.gap else "",
     }
     filled |= OF_TINY if size in STEPS else {}
     return {

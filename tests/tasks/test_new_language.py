@@ -1,5 +1,6 @@
 """A language named on the command line, or a user's text, gets a recipe that works."""
 
+import ast
 import dataclasses
 import importlib.util
 import re
@@ -89,6 +90,21 @@ def test_the_task_is_registered_by_its_module_and_passes_the_lint(tmp_path, lang
     if language:  # a path of the user may be long
         subprocess.run([*ruff, "check", *settings, str(file)], check=True)
         subprocess.run([*ruff, "format", "--check", "--line-length", "100", str(file)], check=True)
+
+
+@pytest.mark.parametrize(
+    ("line", "gap"),
+    [
+        ("a b c d e f g h i j k", ("a b c d e <extra_id_0> h i j",)),
+        ("'a' \"b\" {c} %d \\e f g h i j", ("'a' \"b\" {c} %d \\e <extra_id_0> h i j",)),
+        ("a b c", None),
+    ],
+)
+def test_the_recipe_fills_in_a_sentence_of_ones_own_text(tmp_path, line, gap):
+    (tmp_path / "a.txt").write_text(f"{line}\n" * 40)
+    recipe = new_language.files(new_language.of_files(str(tmp_path), "uk"), "tiny")
+    found = re.search("INFILL_SENTENCES = (.*)", recipe["gin/uk_t5x_tiny.gin"])
+    assert (ast.literal_eval(found[1]) if found else None) == gap
 
 
 def test_the_recipe_is_that_of_romanian_with_other_names():
