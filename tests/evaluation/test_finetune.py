@@ -69,10 +69,10 @@ def test_each_seed_trains_and_is_measured_by_its_best_checkpoint(tmp_path):
 def test_an_encoder_is_refused_with_the_page_that_helps(tmp_path):
     fields = "network.BertConfig.vocab_size = 2048\n"
     (tmp_path / "config.gin").write_text(f"from t5x.examples.encoder import network\n{fields}")
-    with pytest.raises(ValueError, match=r"is an encoder: .* docs/fine_tuning\.md"):
+    with pytest.raises(ValueError, match=r"is an encoder: .* docs/encoders\.md"):
         finetune.model_gin(TrainedRun(str(tmp_path), {}))
     (tmp_path / "config.json").write_text('{"model_type": "modernbert"}')
-    with pytest.raises(ValueError, match=r"is an encoder: .* docs/fine_tuning\.md"):
+    with pytest.raises(ValueError, match=r"is an encoder: .* docs/encoders\.md"):
         finetune.starting_run(str(tmp_path), tmp_path / "out")
 
 
