@@ -8,13 +8,12 @@ summary("spam", "test", source.record_counts("test", distinct=True))
 from collections.abc import Mapping
 
 import jax
-import numpy as np
 import seqio
-from jax.experimental import multihost_utils
 
 from common.tables import counted
 from t5x.input_pipeline.config import DatasetConfig
 from t5x.input_pipeline.corpora import resumable_source
+from t5x.multihost.broadcast import gather
 
 _METRICS = {"read": "records", "epochs": "epoch"}
 
@@ -29,17 +28,10 @@ def sum_over_hosts(
     """
     if jax.process_count() == 1 or not any(counts.values()):
         return {task: dict(values) for task, values in counts.items()}
-    names = [(task, name) for task in sorted(counts) for name in sorted(counts[task])]
-    mine = np.array([first_row, *(counts[task][name] for task, name in names)], np.int64)
-    halves = multihost_utils.process_allgather(mine.view(np.int32))  # JAX would cut 64 bits
-    hosts = np.ascontiguousarray(halves).view(np.int64)
-    hosts = hosts[np.unique(hosts[:, 0], return_index=True)[1], 1:]
-    total: dict[str, dict[str, int]] = {}
-    for (task, name), values in zip(names, hosts.T, strict=True):
-        # An epoch is complete when it is complete on every host.
-        number = values.min() if name == "epochs" else values.sum()
-        total.setdefault(task, {})[name] = int(number)
-    return total
+    hosts = dict(gather([first_row, counts])).values()
+    # An epoch is complete when it is complete on every host.
+    add = lambda task, name: (min if name == "epochs" else sum)(h[task][name] for h in hosts)
+    return {task: {name: add(task, name) for name in values} for task, values in counts.items()}
 
 
 def data_metrics(counts: Mapping[str, Mapping[str, int]]) -> dict[str, float]:

@@ -22,10 +22,8 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-import numpy as np
-from jax.experimental import multihost_utils
-
 from common.errors import ROOT, Failure, UserError
+from t5x.multihost.broadcast import gather
 from t5x.multihost.worker import Worker
 
 # jax.distributed.initialize waits for all workers, then aborts without naming the missing ones. So
@@ -207,9 +205,5 @@ def assert_same(mine: Facts) -> None:
 
     Raise UserError with the first fact that differs and all its values.
     """
-    text = json.dumps(mine).encode()
-    size = int(multihost_utils.process_allgather(np.int32(len(text))).max())
-    padded = np.frombuffer(text.ljust(size), np.uint8)
-    rows = np.asarray(multihost_utils.process_allgather(padded), np.uint8)
-    if message := difference([json.loads(bytes(row)) for row in rows]):
+    if message := difference(gather(dict(mine))):
         raise UserError(message)
