@@ -177,6 +177,7 @@ def look(
     read.update({name: notes[name] for name in NOTES})
     texts = {name: [sampling.normalized(task, row[name]) for row in rows] for name in rows[0]}
     pieces: Mapping[str, str] = getattr(task, "labels", dict)()  # that stand for labels
+    labels = {piece: f"{piece} (for {label})" for label, piece in pieces.items() if label != piece}
     texts |= {"targets": [pieces[row["targets"]] for row in rows]} if pieces else {}
     ids = {name: [vocabulary.encode(text) for text in found] for name, found in texts.items()}
     everything = list(itertools.chain.from_iterable(texts.values()))
@@ -218,7 +219,12 @@ def look(
         lengths=lengths,
         examples_made=len(made),
         examples=[
-            {name: sampling.spans(features[name].vocabulary, row[name]) for name in row}
+            {
+                name: sampling.spans(
+                    features[name].vocabulary, row[name], labels if name == "targets" else {}
+                )
+                for name in row
+            }
             for row in (made[i] for i in shown(len(made)))
         ],
         corpus_tokens=size.tokens(task, split, bytes_a_token),

@@ -2,7 +2,7 @@
 
 texts = list(itertools.islice(documents(source, "train"), 1000))
 rows = examples(task, texts, "train", {"inputs": 512, "targets": 114})
-spans(vocabulary, ids)                      # [(False, "Ana are"), (True, "<0>"), …]
+spans(vocabulary, ids, {})                  # [(False, "Ana are"), (True, "<0>"), …]
 """
 
 import functools
@@ -127,8 +127,13 @@ def made_from(task: seqio.Task) -> tuple[seqio.Task, dict[str, int] | None]:
     return task, None
 
 
-def spans(vocabulary: seqio.Vocabulary, ids: Iterable[int]) -> list[tuple[bool, str]]:
-    """Return the text of ids in pieces, (whether it is a sentinel, text), sentinels as <0>, <1>."""
+def spans(
+    vocabulary: seqio.Vocabulary, ids: Iterable[int], names: Mapping[str, str]
+) -> list[tuple[bool, str]]:
+    """Return the text of ids in pieces, (whether it is a sentinel, text), sentinels as <0>, <1>.
+
+    A piece that is all of the text has its name in `names`, if it is there.
+    """
     marks = {token: f"<{n}>" for n, token in enumerate(vocabularies.sentinels_if_any(vocabulary))}
     found: list[tuple[bool, str]] = []
     for is_mark, group in itertools.groupby(map(int, ids), marks.__contains__):
@@ -136,7 +141,8 @@ def spans(vocabulary: seqio.Vocabulary, ids: Iterable[int]) -> list[tuple[bool, 
         if is_mark:
             found += [(True, marks[token]) for token in tokens]
         else:
-            found.append((False, " ".join(vocabulary.decode(tokens).split())))
+            text = " ".join(vocabulary.decode(tokens).split())
+            found.append((False, names.get(text, text)))
     return [(is_mark, text) for is_mark, text in found if text]
 
 

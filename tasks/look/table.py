@@ -32,8 +32,8 @@ _LABELS = 5  # shown
 _OF_NOTHING = "VOCABULARY_FILE to one made from this corpus"
 # Pairs are mostly what a checkpoint is fine-tuned on, whose vocabulary is not free.
 _OF_PAIRS = (
-    "INITIAL_CHECKPOINT_PATH to a model whose vocabulary has them: another one, or what `python -m "
-    f"vocabulary.extend` makes of this one (from nothing: {_OF_NOTHING})"
+    "INITIAL_CHECKPOINT_PATH to a model whose vocabulary has pieces for such text: another one, or "
+    f"what `python -m vocabulary.extend` makes of this one (from nothing: {_OF_NOTHING})"
 )
 _SHOWN = 600  # characters of an example
 _UNUSABLE = ("null", "not_text", "not_UTF-8", "malformed")
@@ -132,8 +132,9 @@ def _targets(found: Look, vocabulary: str) -> CheckResult:
     if (targets := found.targets) is None:
         return judged("targets", True, "parts of the text itself")
     share = targets.unknown / targets.total
-    figure = f"{share:.1%} of {counted(targets.total, 'target')} cannot be written"
+    figure = f"all of {counted(targets.total, 'target')} can be written"
     if targets.unknown:
+        figure = f"{share:.1%} of {counted(targets.total, 'target')} cannot be written"
         counts = dict(targets.characters)
         figure += f": {signs.named([*counts], counts)}; {targets.example}"
     to_set = f"{vocabulary}; or tasks.vocabularies.unwritable_targets.most above {share:.3f}"

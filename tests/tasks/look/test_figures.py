@@ -84,6 +84,8 @@ def test_labels_of_classes_need_no_pieces_of_their_own(tmp_path):
         seqio.TaskRegistry.remove(task.name)
     assert (found.targets.total, found.targets.unknown) == (12, 0)
     assert found.unknown_characters == []
+    shown = {text for example in found.examples for _, text in example["targets"]}
+    assert {text.partition("(for ")[2] for text in shown} == {"遅い  ☃)", "☃)"}
 
 
 def test_lengths_are_those_given(tasks):

@@ -81,9 +81,9 @@ def test_examples_have_the_lengths_and_invert_to_the_text():
     first = sampling.examples(TASK, rows, "train", lengths)[0]
     assert {name: len(row) for name, row in first.items()} == lengths
     vocabulary = TASK.output_features["targets"].vocabulary
-    marks = [text for is_mark, text in sampling.spans(vocabulary, first["inputs"]) if is_mark]
+    marks = [text for is_mark, text in sampling.spans(vocabulary, first["inputs"], {}) if is_mark]
     assert marks == [f"<{n}>" for n in range(28)]
-    assert sampling.spans(vocabulary, first["targets"])[0] == (True, "<0>")
+    assert sampling.spans(vocabulary, first["targets"], {})[0] == (True, "<0>")
 
 
 def test_normalization_is_that_of_the_task():
