@@ -41,7 +41,8 @@ def is_folder(address: str) -> bool:
     """Return whether an address is of a folder on this disk, or of one in a bucket."""
     if "://" not in address:
         return os.path.isdir(os.path.expanduser(address))
-    if address.startswith("http") or names.recognize(address) or glob.has_magic(address):
+    is_list_or_web = address.startswith((names.LIST, "http"))
+    if is_list_or_web or names.recognize(address) or glob.has_magic(address):
         return False
     fs, path = files.filesystem(address)
     return fs.isdir(path)
