@@ -20,6 +20,7 @@ if __name__ == "__main__":  # before any library writes to stderr
     log.start()
 
 import argparse
+import collections
 import itertools
 import os
 import shlex
@@ -370,18 +371,16 @@ def _classes(corpus: str, inputs: str, label: str) -> tuple[str, ...]:
     source = Rows(corpus, columns={"inputs": inputs, "targets": column})
     source.peek("train")
     texts = itertools.chain.from_iterable(source.texts("train"))
-    counts: dict[str, int] = {}
-    for text in itertools.islice(texts, LABELLED):
-        name = text.decode().split(SEPARATOR)[1].strip()
-        counts[name] = counts.get(name, 0) + 1
-    total = sum(counts.values())
+    read = itertools.islice(texts, LABELLED)
+    counts = collections.Counter(text.decode().split(SEPARATOR)[1].strip() for text in read)
+    total = counts.total()
     if len(counts) < 2 or len(counts) > min(total / 2, MOST_CLASSES):
         raise UserError(
             f"--label {label} has {counted(len(counts), 'label')} in "
             f"{counted(total, 'row')}: name the column of two or more classes that have several "
             "rows each, or --targets if it has texts to be written"
         )
-    return tuple(sorted(counts, key=lambda name: -counts[name]))
+    return tuple(name for name, _ in counts.most_common())
 
 
 def look(name: str, start: Start, texts: Texts) -> Look:
