@@ -107,7 +107,7 @@ def test_a_corpus_that_cannot_be_used_is_refused_in_a_sentence(
 def test_arguments_that_exclude_each_other_are_refused(tmp_path):
     with pytest.raises(ValueError, match="either `corpus` or `files`"):
         CorpusSource()
-    with pytest.raises(ValueError, match=r"documents is 'pages'.*'files'"):
+    with pytest.raises(ValueError, match="documents is 'pages'"):
         CorpusSource("a/b", documents="pages")
     with pytest.raises(ValueError, match=f"since there is no folder {tmp_path}/absent$"):
         CorpusSource(f"{tmp_path}/absent").peek("validation")
