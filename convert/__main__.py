@@ -29,9 +29,9 @@ from common.gin_reader import Bindings
 from convert import bucket, from_hf, hub, publishable, to_hf
 from convert.card import CardMetadata
 from convert.hub import language_code, license_id
+from convert.proof.torch_logits import MASK
 from convert.run import loss_curve, model_dir
 from convert.sizes import T5Sizes
-from convert.text_model import MASK
 from convert.tokenizer import TrainedVocabulary, Vocabulary
 
 
@@ -153,7 +153,7 @@ def main(argv: list[str]) -> int:
                 print(bucket.upload(folder, f"{args.out.rstrip('/')}/{folder.name}"))
         if args.push_to_hub:
             print(hub.upload(folder, args.push_to_hub, args.private))
-    if hint := options.metadata.hint(_language(run)):
+    if hint := options.metadata.hint(_language(run), bool(options.texts)):
         print(hint)
     return 0
 

@@ -14,7 +14,7 @@ from etils import epath
 from common import markdown
 from common.markdown import fenced, plain
 from common.tables import spread
-from convert.proof.torch_logits import EXAMPLE_GENERATION
+from convert.proof.torch_logits import generation
 from convert.run import loss_curve
 from convert.run.model_dir import TrainedRun
 from convert.run.published import scalars_only, without_local_paths
@@ -40,7 +40,7 @@ class CardMetadata:
         """Return this as an entry of the record of a conversion."""
         return {"metadata": json.loads(json.dumps(dataclasses.asdict(self)))}
 
-    def hint(self, language: str | None) -> str | None:
+    def hint(self, language: str | None, has_examples: bool) -> str | None:
         """Return a sentence on what the card should say and does not, or None.
 
         `language` is the code of the run's, None if it is unknown.
@@ -48,6 +48,7 @@ class CardMetadata:
         wanted = (
             (f"--language {language or '<code>'}", self.language),
             ("--license <id>", self.license),
+            ("--examples <text>", has_examples),
         )
         flags = [flag for flag, given in wanted if not given]
         if not flags:
@@ -141,6 +142,8 @@ class CardContent:
     def _results(self) -> list[huggingface_hub.EvalResult]:
         """Return the last losses and metrics, but nothing that only explains them."""
         last = {name: points[-1] for name, points in self.curves.items() if points}
+        if len(last) > 1:
+            last.pop("train", None)  # a mean of the last steps
         found = [(name, step, "loss", loss) for name, (step, loss) in last.items()]
         for task, (step, metrics) in self.evaluations.items():
             no_results = {f"{metric}_deviation" for metric in metrics} | {"seeds"}
@@ -209,16 +212,20 @@ class CardContent:
         if self.record["tokenizer"]:
             code.append("tokenizer = AutoTokenizer.from_pretrained(name)")
         code.append("model = AutoModelForSeq2SeqLM.from_pretrained(name)")
-        if not (examples := self.record.get("examples")):
+        if not self.record["tokenizer"]:
             return _python(*code)
-        options = ", ".join(f"{name}={value!r}" for name, value in EXAMPLE_GENERATION.items())
+        examples = self.record.get("examples") or []
+        texts = [text for text, _ in examples] or ["…"]
+        options = ", ".join(f"{name}={value!r}" for name, value in generation(texts).items())
         code += [
-            f"texts = {[text for text, _ in examples]!r}",
+            f"texts = {texts!r}",
             'inputs = tokenizer(texts, return_tensors="pt", padding=True)',
             f"outputs = model.generate(**inputs, {options})",
             "for text in tokenizer.batch_decode(outputs):",
             '    print(text.replace("<pad>", "").strip())',
         ]
+        if not examples:
+            return _python(*code)
         outputs = [output for _, output in examples]
         return [*_python(*code), "These weights print:", "", fenced("\n".join(outputs)), ""]
 

@@ -18,7 +18,8 @@ from pathlib import Path
 
 from common import arguments
 from common.errors import UserError, guarded
-from convert.text_model import MASK, TextModel
+from convert.proof.torch_logits import MASK
+from convert.text_model import TextModel
 
 
 class MaskFiller(TextModel):

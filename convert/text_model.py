@@ -7,8 +7,6 @@ from common.errors import UserError
 from convert.proof.same_ids import sentinel_ids
 from convert.proof.torch_logits import load_torch
 
-MASK = "<extra_id_0>"
-
 
 class TextModel:
     """A model and its tokenizer, loaded once from the last conversion in a folder."""

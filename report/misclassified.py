@@ -1,5 +1,6 @@
 r"""Report the examples that a classifier gets wrong as one HTML page.
 
+    python -m report.misclassified runs/quality_base      # its last evaluation
     python -m report.misclassified runs/quality_base/inference_eval/quality-1001900.jsonl
     python -m report.misclassified runs/quality_infer/quality-predict.jsonl -o runs/wrong.html
 
@@ -9,8 +10,10 @@ groups the wrong examples by class and prediction, the most frequent confusion f
 
 import collections
 import html
+import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from common import arguments
@@ -92,7 +95,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the requested command, and return the exit status."""
     parser = arguments.parser("python -m report.misclassified", __doc__)
     add = parser.add_argument
-    add("predictions", metavar="JSONL", help="predictions that an evaluation or t5x.infer wrote")
+    about = "a run, or predictions that an evaluation or t5x.infer wrote"
+    add("predictions", metavar="RUN|JSONL", type=Path, help=about)
     about = "the page, default runs/misclassified.html"
     add("-o", "--out", type=arguments.text, metavar="HTML", help=about)
     about = "most texts to show of each confusion, default 50"
@@ -100,14 +104,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     values = parser.parse_args(argv)
     out = values.out or arguments.in_runs("misclassified.html")
     arguments.check_output_file("--out", out)
+    path: Path = values.predictions
+    if path.is_dir():
+        found = path.glob("inference_eval/*-[0-9]*.jsonl")
+        path = max(found, key=os.path.getmtime, default=path / "inference_eval")
     try:
-        with open(values.predictions, encoding="utf-8") as file:
+        with path.open(encoding="utf-8") as file:
             examples = list(read(file))
     except (ValueError, OSError) as error:
-        raise UserError(
-            f"{values.predictions} cannot be read ({error}); name a file of predictions."
-        ) from error
-    write(page(examples, values.predictions, values.most), out)
+        raise UserError(f"{path} cannot be read ({error}); name a file of predictions.") from error
+    write(page(examples, str(path), values.most), out)
     print(f"{out}: {len(examples):,} examples")
     return 0
 

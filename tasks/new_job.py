@@ -49,6 +49,7 @@ BATCHES = ((100_000, 128), (2_000, 32), (0, 16))  # by rows
 UNKNOWN_ROWS = 100_000  # of a data set whose size is unknown
 LENGTHS = (64, 512)  # tokens: short rows hold several pairs each, and longer texts are cut
 HELD_OUT, SMALL = 50, 100  # rows for validation, of more rows than `SMALL`
+HELD_OUT_OF_A_CLASS = 20
 MOST_HELD_OUT = 0.2
 LABELLED = 200_000  # rows whose labels are read
 MOST_CLASSES = 1_000
@@ -203,9 +204,10 @@ class Job(NamedTuple):
     def held_out(self) -> dict[str, float]:
         """The share held out where the usual one would be few rows, else {}."""
         shares = self.texts.source.shares("train")
-        if not shares or self.rows <= SMALL or self.rows * min(shares.values()) >= HELD_OUT:
+        wanted = max(HELD_OUT, HELD_OUT_OF_A_CLASS * len(self.texts.classes or ()))
+        if not shares or self.rows <= SMALL or self.rows * min(shares.values()) >= wanted:
             return {}
-        return {"validation": min(round(HELD_OUT / self.rows, 3), MOST_HELD_OUT)}
+        return {"validation": min(round(wanted / self.rows, 3), MOST_HELD_OUT)}
 
     def files(self) -> dict[str, str]:
         """Return the texts of the files to write, by path from the repository's root."""
@@ -257,6 +259,7 @@ class Job(NamedTuple):
             f"bash launch/train.sh {name} --dry_run",
             f"bash launch/train.sh {name}",
             f"python -m report {run}",
+            *[f"python -m report.misclassified {run}"] * bool(self.texts.classes),
             f"python -m t5x.infer --gin_file=gin/{name}.gin "
             "--gin_file=t5x/configs/runs/infer.gin \\\n"
             f"    --gin.CHECKPOINT_PATH=\"'{run}'\" "

@@ -10,8 +10,13 @@ from convert import weight_map
 from convert.formats.hf_checkpoint_reader import read_json
 from convert.sizes import BertSizes, Sizes, T5Sizes
 
-# How the card's examples are generated.
-EXAMPLE_GENERATION: dict[str, Any] = {"max_new_tokens": 20, "do_sample": False}
+MASK = "<extra_id_0>"
+
+
+def generation(texts: Sequence[str]) -> dict[str, Any]:
+    """Return how the card's examples are generated: what fills a gap is short, a target is not."""
+    fills_gaps = any(MASK in text for text in texts)
+    return {"max_new_tokens": 20 if fills_gaps else 128, "do_sample": False}
 
 
 def silence_transformers() -> None:
@@ -110,7 +115,7 @@ def _generated(model: Any, folder: Path, texts: Sequence[str]) -> list[str]:
 
     tokens: Any = AutoTokenizer.from_pretrained(folder)
     inputs = tokens(list(texts), return_tensors="pt", padding=True)
-    ids = model.generate(**inputs, **EXAMPLE_GENERATION)
+    ids = model.generate(**inputs, **generation(texts))
     if int(ids.max()) >= len(tokens):  # a row of the embedding that is no piece
         return []
     return [text.replace("<pad>", "").strip() for text in tokens.batch_decode(ids)]

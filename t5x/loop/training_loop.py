@@ -461,8 +461,12 @@ def nothing_left(model_dir: str, step: int) -> str:
 
 
 def _listed(values: Mapping[str, Any]) -> str:
-    """Return the numbers among metrics as one line, with as many of them as it has room for."""
-    numbers = {k: v for k, v in values.items() if isinstance(v, int | float)}
+    """Return the numbers among metrics as one line, with as many of them as it has room for.
+
+    Those of all together come first, then what a simple method reaches, then those of classes.
+    """
+    rank = lambda name: ("/" in name) + ("/" in name and not name.startswith("baseline/"))
+    numbers = {k: values[k] for k in sorted(values, key=rank) if isinstance(values[k], int | float)}
     shown = lambda v: f"{v:,}" if isinstance(v, int) else f"{v:.4g}"
     line = ""
     for count, (name, value) in enumerate(numbers.items()):

@@ -54,6 +54,7 @@ class Progress:
             console=self.console,
             disable=not self.console.is_terminal,
         )
+        self._reported = first_step
         self._task = self._bar.add_task(
             "", total=total_steps, completed=first_step, left="", doing=""
         )
@@ -88,7 +89,9 @@ class Progress:
         names = ("timing/steps_per_second", "timing/tokens_per_second", "data/wait_share")
         rates = Rates(*(metrics[name] for name in names))
         loss, rate = metrics[UNNORMALIZED_LOSS], metrics.get("learning_rate")
-        self._print_step(step, self._figures(loss, metrics["accuracy"], rate, rates), rates)
+        figures = self._figures(loss, metrics["accuracy"], rate, rates)
+        self._print_step(step, [f"mean of {step - self._reported:,} steps:", *figures], rates)
+        self._reported = step
 
     def _figures(
         self, loss: float, accuracy: float, rate: float | None, rates: Rates | None

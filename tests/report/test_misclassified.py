@@ -1,6 +1,7 @@
 """The page of wrong predictions shows all of them, escaped, from either kind of file."""
 
 import json
+import os
 
 import pytest
 
@@ -51,3 +52,17 @@ def test_an_empty_prediction_is_not_a_class_called_nothing():
     assert "a taken for (nothing): 1" in text
     assert "a taken for nothing: 1" in text
     assert "<th>(nothing)</th><th>nothing</th>" in text
+
+
+def test_of_a_run_its_last_evaluation_is_read(tmp_path, capsys):
+    folder = tmp_path / "inference_eval"
+    folder.mkdir()
+    for age, name in enumerate(("quality-20.jsonl", "quality-100.jsonl", "quality-metrics.jsonl")):
+        (folder / name).write_text((line("a", "low", "high") + "\n") * (age + 1))
+        os.utime(folder / name, (age, age))
+    out = tmp_path / "wrong.html"
+    assert misclassified.main([str(tmp_path), "-o", str(out)]) == 0
+    assert "quality-100" in out.read_text()
+    with pytest.raises(SystemExit) as refused:
+        misclassified.main([str(tmp_path / "none"), "-o", str(out)])
+    assert refused.value.code == 2
