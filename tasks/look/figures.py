@@ -218,18 +218,22 @@ def look(
         documents=[rows[i] for i in shown(len(rows))],
         lengths=lengths,
         examples_made=len(made),
-        examples=[
-            {
-                name: sampling.spans(
-                    features[name].vocabulary, row[name], labels if name == "targets" else {}
-                )
-                for name in row
-            }
-            for row in (made[i] for i in shown(len(made)))
-        ],
+        examples=[_spans(task, made[i], labels) for i in shown(len(made))],
         corpus_tokens=size.tokens(task, split, bytes_a_token),
         row_tokens=_row_tokens(task, read["pieces"], made, lengths, pack),
     )
+
+
+def _spans(
+    task: seqio.Task, example: Mapping[str, np.ndarray], labels: Mapping[str, str]
+) -> dict[str, Spans]:
+    """Return an example's features as texts; a target that stands for a label is in `labels`."""
+    vocabularies_of = {name: task.output_features[name].vocabulary for name in example}
+    names = {"targets": labels}
+    return {
+        name: sampling.spans(vocabulary, example[name], names.get(name, {}))
+        for name, vocabulary in vocabularies_of.items()
+    }
 
 
 def _sample(
