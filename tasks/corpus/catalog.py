@@ -9,6 +9,7 @@ A split is a folder's or a hub data set's by its name, or has files of its own, 
 'train': by `held_out`, or, where nothing is said of it and there is none, 1 % as 'validation'.
 """
 
+import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar, cast
 
@@ -94,6 +95,12 @@ class Catalog:
         # Once they are known, by split: its own files, None if it has none, and `shares`.
         self._listings: dict[str, Listing | None] = {}
         self._held: dict[str, Mapping[str, float]] = {}
+
+    def with_texts(self, texts: Callable[[str], Iterable[Sequence[bytes]]]) -> "Catalog":
+        """Return the same splits where `texts` returns the documents."""
+        other = copy.copy(self)
+        other._texts, other._listings, other._held = texts, {**self._listings}, {}
+        return other
 
     @property
     def is_local(self) -> bool:

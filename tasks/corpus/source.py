@@ -27,10 +27,11 @@ one file).
 
 import collections
 import contextlib
+import copy
 import json
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import seqio
@@ -138,12 +139,22 @@ class CorpusSource(seqio.DataSource):
         self.documents, self.asks_for_documents = documents or DOCUMENTS[0], documents is None
         self.max_chars = max_chars
         self._retry_policy = retry_policy
+        self._begin()
+        super().__init__(splits=tuple(self.catalog.names), caching_permitted=True)
+
+    def _begin(self) -> None:
         self._orders: dict[str, str] = {}  # by split, where a data position has decided it
         self._stores: dict[CorpusSplit, RecordStore] = {}
         self._sizes: dict[str, int] = {}  # documents, by split
         self._epochs: int | None = 1  # of the datasets of RECORDS or EPOCHS that are made
         self.reset_counter()
-        super().__init__(splits=tuple(self.catalog.names), caching_permitted=True)
+
+    def with_column(self, column: Column) -> Self:
+        """Return the same corpus with other documents, those of `column`."""
+        other = copy.copy(self)
+        other.column, other.catalog = column, self.catalog.with_texts(other.texts)
+        other._begin()
+        return other
 
     @property
     def splits(self) -> Splits:

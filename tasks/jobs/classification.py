@@ -14,7 +14,6 @@ the labels. Long texts keep their beginning and end (`pairs.keep_both_ends`).
 """
 
 import collections
-import copy
 import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
@@ -59,13 +58,10 @@ def add(
             f"task {name} has the classes {classes!r}, but needs two or more distinct texts "
             "without blanks at their ends: set `classes`, or `labels` of its source"
         )
-    source = copy.copy(source)  # other tasks may use it unchanged
-    source.column = columns.only("targets", classes)
-    source.reset_counter()
     feature = corpora.token_feature(vocabulary)
     return pairs.add(
         name,
-        source,
+        source.with_column(columns.only("targets", classes)),
         feature.vocabulary,
         prefix,
         metric_fns=[metric(classes)],

@@ -20,7 +20,8 @@ from common.errors import UserError
 from fakes import loopback_hub
 from fakes.corpora import LINES, jsonl, write
 from fakes.file_server import FileServer
-from tasks.corpus import documents, formats, retry
+from tasks.corpus import formats, retry
+from tasks.corpus.documents import Column, Columns
 from tasks.corpus.source import PARTS, RECORDS, CorpusSource
 
 KINDS = ["jsonl", "jsonl.gz", "jsonl.zst", "json", "csv", "txt", "parquet"]
@@ -270,13 +271,12 @@ def test_a_position_is_valid_for_the_contents_of_these_files_alone(tmp_path):
 @pytest.mark.parametrize(
     "changed",
     [
-        {"documents": "paragraphs"},
-        {"column": "body"},
-        {"column": documents.Column("text", where={"kind": "news"})},
-        {"column": documents.Column("text", min_chars=9)},
-        {"column": documents.Columns({"inputs": "text"}, labels={"inputs": {"a": "b"}})},
+        pytest.param({"documents": "paragraphs"}, id="documents"),
+        pytest.param({"column": "body"}, id="column"),
+        pytest.param({"column": Column("text", where={"kind": "news"})}, id="where"),
+        pytest.param({"column": Column("text", min_chars=9)}, id="min_chars"),
+        pytest.param({"column": Columns({"inputs": "text"}, {"inputs": {"a": "b"}})}, id="labels"),
     ],
-    ids=str,
 )
 def test_a_position_is_valid_for_the_same_documents_alone(tmp_path, changed):
     row = {"text": "a", "body": "b", "kind": "news"}

@@ -1,6 +1,7 @@
 """Classes are one token each, metrics are counted by hand, long questions keep both ends."""
 
 import csv
+import json
 
 import pytest
 import seqio
@@ -166,6 +167,23 @@ def test_rows_of_no_class_are_skipped_and_counted(tmp_path):
     assert task.source.counter.counts()["skipped_unknown_label"] == 10
     assert source.counter.counts()["read"] == 0  # another task's columns may keep other rows
     assert source.column.extract({"t": "a", "y": "2"}) == "a\x1f2"  # for others it is as it was
+
+
+def test_rows_whose_label_is_a_number_are_held_out_too(tmp_path):
+    lines = [json.dumps({"t": f"text {i}", "y": i % 2}) + "\n" for i in range(1000)]
+    (tmp_path / "mails.jsonl").write_text("".join(lines))
+    source = Rows(str(tmp_path), columns={"inputs": "t", "targets": "y"})
+    task = classification.add("mails_test", source, vocabularies.byt5(), ("0", "1"))
+    try:
+        read = {
+            split: {row["inputs"] for row in task.source.get_dataset(split).as_numpy_iterator()}
+            for split in ("train", "validation")
+        }
+    finally:
+        seqio.TaskRegistry.remove("mails_test")
+    assert read["validation"]
+    assert not read["train"] & read["validation"]
+    assert len(read["train"] | read["validation"]) == 1000
 
 
 def test_a_file_of_other_labels_is_refused_with_those_met_and_those_known(tmp_path):
