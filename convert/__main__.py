@@ -153,7 +153,8 @@ def main(argv: list[str]) -> int:
                 print(bucket.upload(folder, f"{args.out.rstrip('/')}/{folder.name}"))
         if args.push_to_hub:
             print(hub.upload(folder, args.push_to_hub, args.private))
-    if hint := options.metadata.hint(_language(run), bool(options.texts)):
+    has_examples = bool(options.texts) or options.vocabulary is None or not options.verify
+    if hint := options.metadata.hint(_language(run), has_examples):
         print(hint)
     return 0
 

@@ -128,8 +128,10 @@ def test_a_restarted_worker_reports_again():
     with concurrent.futures.ThreadPoolExecutor(3) as pool:
         first = pool.submit(wait_for_all, Worker(address, 3, 0), FACTS, 60)
         send(Worker(address, 3, 0).host_and_port, post("/1", json.dumps({"commit": "old"})))
-        time.sleep(3)  # each report has its own thread, and nothing shows that one is read
-        others = [pool.submit(wait_for_all, Worker(address, 3, i), FACTS, 60) for i in (1, 2)]
+        others = []
+        for index in (1, 2):  # the last one, with which the call ends
+            time.sleep(3)  # each report has its own thread, and nothing shows that one is read
+            others.append(pool.submit(wait_for_all, Worker(address, 3, index), FACTS, 60))
         assert {first.result(), *(other.result() for other in others)} == {""}
 
 
