@@ -429,7 +429,7 @@ def draw(groups: dict[str, list[dict]], path: pathlib.Path) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(1, len(groups), figsize=(9, 3.5), squeeze=False)
+    figure, axes = plt.subplots(1, len(groups), figsize=(9, 3.5), squeeze=False, sharey=True)
     for axis, (title, lines) in zip(axes[0], groups.items(), strict=True):
         for i, name in enumerate(("a", "b", "c", "d", "cd")):
             for cooled, style in ((False, ":"), (True, "-o")):
@@ -473,11 +473,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     else:
         results = read_results(flags.results)
         found: dict[str, list[dict]] = collections.defaultdict(list)
-        for line in results:
-            found[f"{line['family']}, base of {BASE * line['scale']:,} steps"].append(line)
+        is_scratch = lambda line: line["run"].partition("_")[0] == "a"
+        for line in sorted(results, key=lambda line: (line["family"] != "t5", line["scale"])):
+            if not is_scratch(line):  # which belongs to every base
+                found[f"{line['family']}, base of {BASE * line['scale']:,}"].append(line)
         for title, lines in found.items():
-            a = [line for line in results if line["run"].partition("_")[0] == "a"]
-            lines += [each for each in a if title.startswith(each["family"]) and each not in lines]
+            lines += [x for x in results if is_scratch(x) and title.startswith(x["family"])]
         for name, lines in found.items():
             print(f"\n{name}\n", *table(lines), sep="\n")
         if flags.png:

@@ -1,1 +1,1 @@
-"""The report of a run as one HTML page: `python -m report MODEL_DIR -o runs/report.html`."""
+"""The report of a run as one HTML page: `python -m report MODEL_DIR -o page.html`."""

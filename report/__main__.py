@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     add, text = parser.add_argument, arguments.text
     about = "a folder or gs://…; default the newest run of runs/"
     add("model_dirs", nargs="*", type=text, metavar="MODEL_DIR", help=about)
-    add("-o", "--out", type=text, metavar="HTML", help="the page, default runs/report.html")
+    add("-o", "--out", type=text, metavar="HTML", help="the page, default runs/report_<run>.html")
     about = "draw the loss to this file; -o writes the page as well"
     add("--png", type=text, metavar="PNG", help=about)
     about = "write it again every minute, or SECONDS; the open page reloads itself"
@@ -41,7 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _report(values: argparse.Namespace) -> int:
     cache: Cache = {}
     model_dirs = values.model_dirs or [_newest_run()]
-    out = values.out or (None if values.png else arguments.in_runs("report.html"))
+    name = "_".join(path.rstrip("/").rpartition("/")[2] for path in model_dirs[:3])
+    out = values.out or (None if values.png else arguments.in_runs(f"report_{name}.html"))
     if out:
         arguments.check_output_file("--out", out)
     if values.png:

@@ -1,8 +1,7 @@
 """Write the task and the recipe that fine-tune a T5 on your own pairs or classes.
 
     python -m tasks.new_job en_cs --rows "/data/*.csv" --inputs en --targets cs --from runs/cs_tiny
-    python -m tasks.new_job mood --rows /data/mood.csv --inputs text --label mood \
-      --from google/mt5-small
+    python -m tasks.new_job mood --rows mood.csv --inputs text --label mood --from google/mt5-small
     python -m tasks.new_job ro_en --inputs train.ro --targets train.en --from runs/ro_t5x_base
 
 The first writes tasks/en_cs.py and gin/en_cs.gin, and prints the commands that follow. --rows is a

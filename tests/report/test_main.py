@@ -65,4 +65,4 @@ def test_without_a_folder_the_newest_run_is_shown(tmp_path, monkeypatch, capsys)
         folder = fake_runs.complete(tmp_path / "runs" / name)
         os.utime(folder / "events.jsonl", (moment, moment))
     assert entry_point.main([]) == 0
-    assert '"name":"new"' in (tmp_path / "runs" / "report.html").read_text()
+    assert '"name":"new"' in (tmp_path / "runs" / "report_new.html").read_text()
