@@ -17,7 +17,7 @@ import tensorflow as tf
 from etils import epath
 from flax.traverse_util import flatten_dict
 
-from common import arguments
+from common import arguments, small_files
 from common.errors import Failure, UserError, first_line
 from common.storage_wait import answer
 from t5x.loop.start import Start
@@ -146,7 +146,13 @@ def check_labels(start: Start, tasks: Iterable[seqio.Task]) -> None:
         return
     model_dir, _ = start.own
     path = epath.Path(model_dir) / _LABELS
-    saved = lambda: json.loads(path.read_text()) if path.exists() else {}
+
+    def saved() -> dict[str, dict[str, str]]:
+        if not path.exists():
+            return {}
+        with small_files.parsing(path, "delete it, and the next start writes it again"):
+            return {name: dict(labels) for name, labels in small_files.read_json(path).items()}
+
     before = broadcast.broadcast_from_first(saved)
     named = lambda labels: ", ".join(f"{label!r} ({piece})" for label, piece in labels.items())
     for name, labels in found.items():

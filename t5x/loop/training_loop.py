@@ -465,7 +465,7 @@ def _listed(values: Mapping[str, Any]) -> str:
 
     Those of all together come first, then what a simple method reaches, then those of classes.
     """
-    rank = lambda name: ("/" in name) + ("/" in name and not name.startswith("baseline/"))
+    rank = lambda name: 0 if "/" not in name else 1 if name.startswith("baseline/") else 2
     numbers = {k: values[k] for k in sorted(values, key=rank) if isinstance(values[k], int | float)}
     shown = lambda v: f"{v:,}" if isinstance(v, int) else f"{v:.4g}"
     line = ""

@@ -4,6 +4,7 @@ out."""
 import contextlib
 import os
 import shutil
+import types
 
 import pytest
 
@@ -19,6 +20,7 @@ from t5x.checkpointing import layout, lease, reader, retention
 from t5x.inference import text_file_task
 from t5x.inference.resumable_jsonl import ResumableFile
 from t5x.input_pipeline import position
+from t5x.loop import model_dir as run_folder
 from t5x.loop import start
 from t5x.monitoring.event_log import EventLog
 from t5x.settings.parser import Reader
@@ -63,6 +65,11 @@ def notes_of_predictions(folder):
     ResumableFile(str(folder), str(folder / "out/x.jsonl"), {"mode": "predict"}).check("")
 
 
+def labels(folder):
+    task = types.SimpleNamespace(name="mood", labels=lambda: {"good": "g"})
+    run_folder.check_labels(start.Start(str(folder / "checkpoint_1"), None), [task])
+
+
 def settings(folder):
     Reader().read_file(str(folder / "recipe.gin"))
 
@@ -85,6 +92,7 @@ def lines_of(read):
 # What reads a file, by the file's name in a folder.
 READERS = {
     "first_step.json": first_step,
+    "labels.json": labels,
     "best.json": lambda folder: retention.best_checkpoint(str(folder)),
     "_CHECKPOINT_METADATA": lambda folder: layout.custom_metadata(str(folder)),
     "checksums.json": lambda folder: layout.check_checksums(str(folder)),
