@@ -228,11 +228,11 @@ def _spans(
     task: seqio.Task, example: Mapping[str, np.ndarray], labels: Mapping[str, str]
 ) -> dict[str, Spans]:
     """Return an example's features as texts; a target that stands for a label is in `labels`."""
-    vocabularies_of = {name: task.output_features[name].vocabulary for name in example}
-    names = {"targets": labels}
     return {
-        name: sampling.spans(vocabulary, example[name], names.get(name, {}))
-        for name, vocabulary in vocabularies_of.items()
+        name: sampling.spans(
+            task.output_features[name].vocabulary, ids, labels if name == "targets" else {}
+        )
+        for name, ids in example.items()
     }
 
 
