@@ -2,7 +2,7 @@
 
     python -m convert.publishable FOLDER     # prints a CheckResult as JSON
 
-FOLDER is written by the trainer (`t5x.loop.publishable`) and looks like a run's: `config.gin`,
+FOLDER is written by the trainer (`t5x.start.publishable`) and looks like a run's: `config.gin`,
 `vocabulary.model` or `tokenizer/`; `shapes.json` has the shapes of all parameters in place of a
 checkpoint, `texts.json` the first lines of the corpus, {"lines": [...]}. A conversion writes and
 proves its folder by the same functions.

@@ -29,7 +29,7 @@ def read_hub(language: str) -> list[Pair]:
     Raises:
       UserError: it has none of this language, or the hub cannot be reached.
     """
-    from tasks.corpus.retry import RetryPolicy  # with TensorFlow, which takes seconds
+    from tasks.corpus.storage.retry import RetryPolicy  # with TensorFlow, which takes seconds
     from tasks.look import sampling
     from tasks.rows import Rows
 

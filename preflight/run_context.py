@@ -28,12 +28,12 @@ from t5x.checkpointing import layout
 from t5x.checkpointing.config import checkpoint_paths
 from t5x.input_pipeline.config import DatasetConfig
 from t5x.input_pipeline.stream import SHARDS
-from t5x.loop.start import Start
 from t5x.partitioning import PjitPartitioner
+from t5x.start.checkpoint import Start
 from t5x.trainer import Trainer
-from tasks.corpus.files import CorpusFile
-from tasks.corpus.retry import RetryPolicy
 from tasks.corpus.source import CorpusSource
+from tasks.corpus.storage.files import CorpusFile
+from tasks.corpus.storage.retry import RetryPolicy
 from tasks.look import figures, sampling, table
 from tasks.objectives import registry
 from tasks.objectives.base import Objective

@@ -26,7 +26,7 @@ import jax
 import seqio
 
 from common import log
-from t5x import gin_utils, preconditions
+from t5x import gin_utils
 from t5x.checkpointing.config import RestoreCheckpointConfig, checkpoint_paths
 from t5x.cli import dry_run as dry_run_table
 from t5x.cli import main
@@ -36,6 +36,7 @@ from t5x.input_pipeline.config import DatasetConfig
 from t5x.models import EncoderDecoderModel
 from t5x.partitioning import PjitPartitioner
 from t5x.settings import left_out
+from t5x.start import preconditions
 
 left_out.answer_for(__name__)
 

@@ -44,7 +44,7 @@ from jax.experimental import multihost_utils
 from common import log
 from common.errors import UserError
 from common.tables import counted
-from t5x import gin_utils, preconditions
+from t5x import gin_utils
 from t5x.checkpointing.config import RestoreCheckpointConfig, checkpoint_paths
 from t5x.checkpointing.restore import digest_of_all
 from t5x.cli import dry_run as dry_run_table
@@ -53,13 +53,15 @@ from t5x.inference import text_file_task
 from t5x.inference.params import ParamsRestorer
 from t5x.inference.predictor import Example, Predictor
 from t5x.inference.resumable_jsonl import ResumableFile
-from t5x.input_pipeline import checks, record_counts
+from t5x.input_pipeline import record_counts
 from t5x.input_pipeline.config import DatasetConfig
 from t5x.models import EncoderDecoderModel
 from t5x.multihost.broadcast import broadcast_from_first
 from t5x.partitioning import PjitPartitioner
 from t5x.settings import left_out
 from t5x.settings.configuration import current
+from t5x.start import preconditions
+from t5x.start.vocabulary import check_feature_lengths, verify_matching_vocabs
 
 left_out.answer_for(__name__)
 
@@ -146,7 +148,7 @@ def infer(
     num_shards: int = 1,
     merge_chunked_results: bool = True,
     write_fn: Callable[..., None] = write_inferences_to_file,
-    verify_matching_vocabs_fn: Callable[..., None] | None = checks.verify_matching_vocabs,
+    verify_matching_vocabs_fn: Callable[..., None] | None = verify_matching_vocabs,
     output_vocab_feature_name: str = "targets",
     file_extension: str = "jsonl",
     keep_aux_as_numpy: bool = False,
@@ -395,7 +397,7 @@ def with_lines(cfg: DatasetConfig, path: str, prefix: str, model: Any, mode: str
             'have "inputs" and "targets".'
         )
     cfg = dataclasses.replace(cfg, mixture_or_task_name=task, module=None, use_cached=False)
-    checks.check_feature_lengths(cfg)
+    check_feature_lengths(cfg)
     lengths = dict(cfg.task_feature_lengths or {})
     if long := text_file_task.longer_than(task, lengths, prefix):
         print(

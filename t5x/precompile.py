@@ -31,19 +31,18 @@ import tensorflow as tf
 from etils import epath
 
 from common import log
-from t5x import preconditions
 from t5x.checkpointing.config import CheckpointConfig
 from t5x.cli import dry_run as dry_run_table
 from t5x.cli import main
 from t5x.inference.predictor import Predictor
-from t5x.input_pipeline import checks
 from t5x.input_pipeline.config import DatasetConfig
 from t5x.input_pipeline.stream import TrainStream
-from t5x.loop import cooldown
-from t5x.loop.model_dir import check_writable
-from t5x.loop.start import last_step
 from t5x.models import EncoderDecoderModel
 from t5x.partitioning import PjitPartitioner
+from t5x.start import cooldown, preconditions
+from t5x.start.checkpoint import last_step
+from t5x.start.model_dir import check_writable
+from t5x.start.vocabulary import check_feature_lengths, verify_matching_vocabs
 from t5x.train_state import state_specs
 from t5x.trainer import Trainer
 
@@ -63,7 +62,7 @@ def precompile(
     infer_modes: Sequence[str] = ("predict",),
     length_buckets: int = 1,
     get_dataset_fn: Callable[..., TrainStream] = TrainStream,
-    verify_matching_vocabs_fn: Callable[..., None] | None = checks.verify_matching_vocabs,
+    verify_matching_vocabs_fn: Callable[..., None] | None = verify_matching_vocabs,
     trainer_cls: Callable[..., Trainer] | None = None,
     relative_steps: int | None = None,
     cooldown_from: str | None = None,
@@ -154,7 +153,7 @@ def seconds_of(programs: Iterable[jax.stages.Lowered]) -> float:
 
 def example_of(model: Any, cfg: DatasetConfig) -> dict[str, jax.ShapeDtypeStruct]:
     """Return one example's features as the model decodes it, unread, or raise UserError."""
-    checks.check_feature_lengths(cfg)
+    check_feature_lengths(cfg)
     ids = tf.TensorSpec([None], tf.int32)
     none = tf.data.Dataset.from_generator(lambda: (), output_signature=dict.fromkeys(SIDES, ids))
     converter = model.FEATURE_CONVERTER_CLS(pack=False)

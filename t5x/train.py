@@ -31,7 +31,7 @@ from absl import logging
 
 from common import log
 from common.errors import UserError
-from t5x import gin_utils, preconditions, schedules
+from t5x import gin_utils, schedules
 from t5x.array_types import HostBatch
 from t5x.checkpointing import layout
 from t5x.checkpointing.config import CheckpointConfig
@@ -41,26 +41,10 @@ from t5x.checkpointing.restore import Match, check_name, match, restore
 from t5x.cli import dry_run as dry_run_table
 from t5x.cli import main
 from t5x.inference.evaluator import InferenceEvaluator
-from t5x.input_pipeline import checks, mixed, position
+from t5x.input_pipeline import mixed, position
 from t5x.input_pipeline.config import DatasetConfig
 from t5x.input_pipeline.corpora import Corpora
 from t5x.input_pipeline.stream import TrainStream, eval_sets
-from t5x.loop import cooldown, publishable
-from t5x.loop.model_dir import (
-    check_labels,
-    check_vocabulary,
-    saved_by_another,
-    write_description,
-    write_labels,
-)
-from t5x.loop.start import (
-    Start,
-    delete_damaged_after,
-    find_start,
-    first_sound,
-    last_step,
-    record_first_step,
-)
 from t5x.loop.training_loop import TrainingRun, missed_evaluation, nothing_left
 from t5x.loop.triggers import check_periods, training_plan
 from t5x.models import EncoderDecoderModel
@@ -68,6 +52,23 @@ from t5x.multihost import roll_call
 from t5x.multihost.broadcast import broadcast_from_first, raise_together
 from t5x.partitioning import PjitPartitioner
 from t5x.settings import left_out
+from t5x.start import cooldown, preconditions, publishable
+from t5x.start.checkpoint import (
+    Start,
+    delete_damaged_after,
+    find_start,
+    first_sound,
+    last_step,
+    record_first_step,
+)
+from t5x.start.model_dir import (
+    check_labels,
+    check_vocabulary,
+    saved_by_another,
+    write_description,
+    write_labels,
+)
+from t5x.start.vocabulary import verify_matching_vocabs
 from t5x.train_state import TrainState, from_disk, initial_state, state_specs, to_disk
 from t5x.trainer import Trainer
 from t5x.watch import Watch
@@ -99,7 +100,7 @@ def train(
     actions: Mapping[str, Sequence[Any]] | None = None,
     train_eval_get_dataset_fn: Callable[..., Mapping] = eval_sets,
     run_eval_before_training: bool = False,
-    verify_matching_vocabs_fn: Callable[..., None] | None = checks.verify_matching_vocabs,
+    verify_matching_vocabs_fn: Callable[..., None] | None = verify_matching_vocabs,
     watch: Watch | None = None,
     single_device: bool = False,
     dry_run: bool = False,
@@ -120,7 +121,7 @@ def train(
       relative_steps: steps from where the run begins, a checkpoint's or 0, instead of
         `total_steps`; None or 0 for `total_steps`. A run that resumes counts from where it began.
       cooldown_from: a checkpoint of another run to branch off, whose rate is to fall to zero over
-        `relative_steps`; instead of `checkpoint_cfg.restore`. See `t5x.loop.cooldown`.
+        `relative_steps`; instead of `checkpoint_cfg.restore`. See `t5x.start.cooldown`.
       stats_period: steps between log entries, default `eval_period`.
       random_seed: of initial values, dropout and data; None draws one.
       use_hardware_rng: random bits from the accelerator's generator, which are fast, but differ

@@ -15,10 +15,10 @@ import seqio
 import tensorflow as tf
 
 from tasks import vocabularies
-from tasks.cache import cached
 from tasks.corpus.source import CorpusSource
 from tasks.objectives import registry
 from tasks.objectives.base import Objective
+from tasks.task import Task
 from tasks.text import normalize, token_chunks
 
 # Each shard shuffles its chunks of tokens, after its source has permuted files, parts and records.
@@ -66,5 +66,5 @@ def add(
         output_features=found.features(vocabulary),
         metric_fns=[],
         shuffle_buffer_size=SHUFFLED_CHUNKS,
-        task_cls=cached.Task,
+        task_cls=Task,
     )

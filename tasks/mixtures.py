@@ -20,10 +20,10 @@ import tensorflow as tf
 
 from common.errors import UserError
 from tasks import purpose
-from tasks.cache import cached
+from tasks.task import Task, note
 
 
-class BoundedTask(cached.Task):
+class BoundedTask(Task):
     """A task whose training split ends after `epochs` epochs, also where it is repeated."""
 
     def __init__(self, *args, epochs: int, **kwargs):
@@ -33,7 +33,7 @@ class BoundedTask(cached.Task):
     def get_dataset(
         self, sequence_length=None, split="train", *args, num_epochs: int | None = 1, **kwargs
     ):
-        """Return cached.Task's dataset, but with `epochs` epochs instead of infinitely many."""
+        """Return the task's dataset, but with `epochs` epochs instead of infinitely many."""
         trained = num_epochs is None
         if split == "train" and trained:
             num_epochs = self._epochs
@@ -221,6 +221,6 @@ def _bounded(name: str, epochs: int) -> str:
             metric_fns=task.metric_fns,
             shuffle_buffer_size=task.shuffle_buffer_size,
         )
-        cached.note(provider, task)
+        note(provider, task)
         seqio.TaskRegistry.add_provider(bounded, provider)
     return bounded

@@ -31,15 +31,17 @@ import seqio
 from common import arguments
 from common.errors import ROOT, UserError, guarded
 from common.tables import OK, counted
-from tasks import new_files, starting_model, vocabularies
-from tasks.corpus.documents import SEPARATOR
-from tasks.corpus.names import given
+from tasks import vocabularies
+from tasks.corpus.records.documents import SEPARATOR
+from tasks.corpus.storage.names import given
 from tasks.jobs import classification, summarization, text_to_text
 from tasks.look import figures, table
 from tasks.look.figures import Look
-from tasks.new_files import quoted
 from tasks.rows import Rows
-from tasks.starting_model import BYT5, Model
+from tasks.scaffold import files as new_files
+from tasks.scaffold import starting_model
+from tasks.scaffold.files import quoted
+from tasks.scaffold.starting_model import BYT5, Model
 
 METRICS = ("sacrebleu", "chrf")
 EPOCHS = 10  # the best checkpoint is kept, so that too many do no harm

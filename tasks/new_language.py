@@ -10,10 +10,10 @@ vocabulary, train the model and convert it. A language is a code such as ces_Lat
 name, or its own; --name calls its files otherwise. Without --size the amount of text decides. The
 files are yours to change; existing ones are kept unless --overwrite is given.
 
-With --from a language is added to a model that exists (`tasks.added_language`): a Hugging Face T5,
-mT5, umT5, ByT5, XLM-R, RoBERTa or ModernBERT, or a run of your own. --keep names the languages that
-stay, whose text is read too (`eng=/data/en/*.txt` for files of yours); the vocabulary is cut to
-them. With --keep all no piece is cut. With --decay_only the new language is read while the learning
+With --from a language is added to a model that exists (`tasks.scaffold.added_language`): a Hugging
+Face T5, mT5, umT5, ByT5, XLM-R, RoBERTa or ModernBERT, or a run of your own. --keep names the
+languages that stay, whose text is read too (`eng=/data/en/*.txt` for files of yours); the
+vocabulary is cut to them. With --keep all no piece is cut. With --decay_only the new language is read while the learning
 rate falls, and only the others before.
 """
 
@@ -32,10 +32,11 @@ from collections.abc import Sequence
 from common import arguments
 from common.errors import ROOT, UserError, guarded
 from common.tables import amount, counted, data_size
-from tasks import added_language, new_files, starting_model
-from tasks.corpus.names import LIST, given
+from tasks.corpus.storage.names import LIST, given
 from tasks.languages import table
 from tasks.languages.table import FINEWEB2, TOKENS_PER_WORD, Language
+from tasks.scaffold import added_language, starting_model
+from tasks.scaffold import files as new_files
 
 # By the size of a model: partitions that fit the memory of chips, steps that are worth a start and
 # the most, and the tokens of text from which on the next smaller model is too small for it.

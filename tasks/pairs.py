@@ -16,11 +16,11 @@ import tensorflow as tf
 
 from common.errors import UserError
 from tasks import corpora, purpose, vocabularies
-from tasks.cache import cached
 from tasks.corpus import slices, tf_callbacks
-from tasks.corpus.counts import MADE, NOTES, RecordCounter
-from tasks.corpus.documents import Columns
+from tasks.corpus.records.counts import MADE, NOTES, RecordCounter
+from tasks.corpus.records.documents import Columns
 from tasks.corpus.source import CorpusSource
+from tasks.task import Task
 from tasks.text import normalize, tokenize
 
 LENGTHS = {"inputs": 512, "targets": 128}  # if a run sets none, as in evaluation
@@ -70,7 +70,7 @@ def add(
         postprocess_fn=functools.partial(_label_of, labels=labels) if labels else None,
         metric_fns=list(metric_fns),
         shuffle_buffer_size=SHUFFLED,
-        task_cls=cached.Task,
+        task_cls=Task,
     )
     task.prefix = prefix  # for programs that feed their own texts to the model
     if labels:

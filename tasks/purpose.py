@@ -10,7 +10,7 @@ import contextvars
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from tasks.corpus.counts import RecordCounter
+from tasks.corpus.records.counts import RecordCounter
 
 
 class Purpose(NamedTuple):

@@ -19,9 +19,9 @@ import tensorflow as tf
 from common.errors import UserError
 from tasks.corpus import slices
 from tasks.corpus.catalog import Files
-from tasks.corpus.documents import SEPARATOR, Columns
-from tasks.corpus.formats import PARALLEL_COLUMNS
 from tasks.corpus.listing import Parallel
+from tasks.corpus.records.documents import SEPARATOR, Columns
+from tasks.corpus.records.formats import PARALLEL_COLUMNS
 from tasks.corpus.source import PARTS, CorpusSource
 
 

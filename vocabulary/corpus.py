@@ -127,10 +127,11 @@ def read_documents(
       UserError: the corpus, configuration, split or column does not exist, or cannot be read.
     """
     # TensorFlow comes with them, which takes seconds.
-    from tasks.corpus import names, slices
+    from tasks.corpus import slices
     from tasks.corpus.overview import overview
-    from tasks.corpus.retry import RetryPolicy
     from tasks.corpus.source import CorpusSource
+    from tasks.corpus.storage import names
+    from tasks.corpus.storage.retry import RetryPolicy
 
     source = CorpusSource(
         *(names.given(corpus), config),

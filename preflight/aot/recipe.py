@@ -17,9 +17,9 @@ from typing import Any
 import gin
 from t5x import gin_utils
 from t5x import train as train_script
-from t5x.loop import cooldown
-from t5x.loop.start import last_step
 from t5x.settings.configuration import current
+from t5x.start import cooldown
+from t5x.start.checkpoint import last_step
 
 
 @dataclasses.dataclass(frozen=True)

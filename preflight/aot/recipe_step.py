@@ -15,10 +15,10 @@ from preflight.aot import compiler, slices
 from preflight.aot.recipe import Recipe, load
 from t5x import precompile
 from t5x.inference.predictor import Predictor
-from t5x.input_pipeline.checks import check_feature_lengths
 from t5x.input_pipeline.encoder_rows import EncoderFeatureConverter
-from t5x.loop import cooldown
 from t5x.partitioning import PjitPartitioner
+from t5x.start import cooldown
+from t5x.start.vocabulary import check_feature_lengths
 from t5x.train_state import StateSpecs, state_specs
 from t5x.trainer import Shapes, Trainer
 

@@ -14,11 +14,11 @@ from common.tables import CheckResult, NotChecked, counted, data_size, fails, ok
 from preflight.run_context import RunContext, is_local
 from t5x.cli import dry_run
 from t5x.input_pipeline import mixed
-from t5x.input_pipeline.checks import check_feature_lengths
 from t5x.input_pipeline.corpora import Corpora
-from tasks.corpus import files
+from t5x.start.vocabulary import check_feature_lengths
 from tasks.corpus.listing import too_many_to_ask
 from tasks.corpus.source import PARTS, CorpusSource
+from tasks.corpus.storage import files
 from tasks.languages import public
 from tasks.languages.table import TOKENS_PER_WORD, Language
 from tasks.look import sampling

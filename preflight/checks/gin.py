@@ -8,8 +8,9 @@ import seqio
 from common.errors import UserError
 from common.tables import CheckResult, counted, ok, warning
 from preflight.run_context import RunContext
-from t5x import preconditions, schedules
-from t5x.loop import selection_metric, triggers
+from t5x import schedules
+from t5x.loop import triggers
+from t5x.start import preconditions, selection_metric
 
 _PERIOD = "utils.SaveCheckpointConfig.period"
 

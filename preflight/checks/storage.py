@@ -15,8 +15,8 @@ from t5x.array_types import PyTree
 from t5x.checkpointing import layout
 from t5x.cli import dry_run
 from t5x.input_pipeline import position
-from t5x.loop.model_dir import check_writable
-from t5x.loop.start import find_start
+from t5x.start.checkpoint import find_start
+from t5x.start.model_dir import check_writable
 
 
 def model_dir(context: RunContext) -> CheckResult:

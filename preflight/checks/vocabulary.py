@@ -5,8 +5,8 @@ from pathlib import Path
 from common.errors import UserError
 from common.tables import FAILS, WARNING, CheckResult, NotChecked, ok
 from preflight.run_context import RunContext, is_remote
-from t5x.input_pipeline.checks import verify_matching_vocabs
-from t5x.loop import publishable
+from t5x.start import publishable
+from t5x.start.vocabulary import verify_matching_vocabs
 from vocabulary.check import check_vocabulary
 
 _HOW = "make it by `python -m vocabulary.train`, or set VOCABULARY_FILE to one"

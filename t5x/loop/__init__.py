@@ -1,1 +1,1 @@
-"""The training loop: when to log, evaluate and save, and the folder of the run."""
+"""The training loop, and when it logs, evaluates and saves."""

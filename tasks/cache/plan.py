@@ -14,8 +14,8 @@ import seqio
 from common.errors import UserError
 from tasks import registered
 from tasks.cache import cached
-from tasks.corpus import files
 from tasks.corpus.source import CorpusSource
+from tasks.corpus.storage import files
 from tasks.objectives import registry
 from tasks.objectives.masked_lm import MaskedLM
 

@@ -18,11 +18,12 @@ from absl import logging
 from common.errors import UserError
 from common.secrets import public
 from common.tables import counted
-from tasks.corpus import folder, held_out, hub, names, slices
+from tasks.corpus import folder, held_out, slices
 from tasks.corpus.held_out import BUCKETS, USUAL
 from tasks.corpus.listing import Listing, Parallel
-from tasks.corpus.names import LIST
-from tasks.corpus.retry import RetryPolicy, is_transient, retry
+from tasks.corpus.storage import hub, names
+from tasks.corpus.storage.names import LIST
+from tasks.corpus.storage.retry import RetryPolicy, is_transient, retry
 
 T = TypeVar("T")
 Patterns: TypeAlias = Mapping[str, str | Sequence[str] | Parallel]

@@ -21,8 +21,6 @@ from typing import Any
 
 from common.errors import UserError
 from common.secrets import public
-from tasks.corpus import files, names
-from tasks.corpus.files import CorpusFile
 from tasks.corpus.listing import (
     Listing,
     Parallel,
@@ -32,7 +30,9 @@ from tasks.corpus.listing import (
     match_parallel,
     no_folder,
 )
-from tasks.corpus.names import SPLITS
+from tasks.corpus.storage import files, names
+from tasks.corpus.storage.files import CorpusFile
+from tasks.corpus.storage.names import SPLITS
 
 _FEW_BYTES = 0.01  # of a folder: files of other formats that are passed over
 

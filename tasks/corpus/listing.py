@@ -7,8 +7,8 @@
     listing.identity()                      # what a data position depends on
     Listing.of_another_host(json.loads(json.dumps(listing.as_json())))
 
-Nothing here retries: callers use `tasks.corpus.retry`. In a pod the first host lists for all: the
-trainer broadcasts its JSON (`Corpora` in t5x/input_pipeline/corpora.py).
+Nothing here retries: callers use `tasks.corpus.storage.retry`. In a pod the first host lists for
+all: the trainer broadcasts its JSON (`Corpora` in t5x/input_pipeline/corpora.py).
 """
 
 import contextlib
@@ -28,10 +28,10 @@ from typing import Any, NamedTuple, cast
 from common.errors import UserError
 from common.secrets import public
 from common.tables import counted
-from tasks.corpus import files, hub, names
-from tasks.corpus.files import CorpusFile
-from tasks.corpus.formats import PARALLEL
-from tasks.corpus.names import LIST
+from tasks.corpus.records.formats import PARALLEL
+from tasks.corpus.storage import files, hub, names
+from tasks.corpus.storage.files import CorpusFile
+from tasks.corpus.storage.names import LIST
 
 SAMPLED_BYTES = 64 << 20  # of the local files of a split
 _BLOCK_BYTES = (4 << 10, 64 << 10)  # minimum and maximum

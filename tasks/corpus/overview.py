@@ -20,10 +20,12 @@ import numpy as np
 
 from common.errors import UserError
 from common.tables import counted
-from tasks.corpus import contents, files, held_out, names, slices
-from tasks.corpus.files import CorpusFile
-from tasks.corpus.formats import DOCUMENTS
+from tasks.corpus import held_out, slices
+from tasks.corpus.records import contents
+from tasks.corpus.records.formats import DOCUMENTS
 from tasks.corpus.source import CorpusSource
+from tasks.corpus.storage import files, names
+from tasks.corpus.storage.files import CorpusFile
 
 # Up to so many bytes of text, in so many files, documents are counted.
 COUNTED_BYTES, COUNTED_FILES = 16e6, 2_000

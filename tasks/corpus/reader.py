@@ -26,12 +26,14 @@ from absl import logging
 
 from common.errors import UserError
 from common.tables import counted
-from tasks.corpus import files, formats, held_out
-from tasks.corpus.counts import RecordCounter, of_codes
-from tasks.corpus.documents import Column, Screened, screen
-from tasks.corpus.files import CorpusFile
-from tasks.corpus.formats import PartLayout
-from tasks.corpus.retry import RetryPolicy, retry
+from tasks.corpus import held_out
+from tasks.corpus.records import formats
+from tasks.corpus.records.counts import RecordCounter, of_codes
+from tasks.corpus.records.documents import Column, Screened, screen
+from tasks.corpus.records.formats import PartLayout
+from tasks.corpus.storage import files
+from tasks.corpus.storage.files import CorpusFile
+from tasks.corpus.storage.retry import RetryPolicy, retry
 from tasks.corpus.tf_callbacks import call
 
 T = TypeVar("T")

@@ -28,11 +28,11 @@ import tensorflow as tf
 from absl import logging
 
 from common.errors import UserError
-from tasks.corpus.counts import EXTRA_COPIES, RecordCounter, code
-from tasks.corpus.documents import Screened
-from tasks.corpus.files import CorpusFile
 from tasks.corpus.reader import TEXTS, CorpusSplit, as_array, random_epoch
-from tasks.corpus.retry import shutting_down
+from tasks.corpus.records.counts import EXTRA_COPIES, RecordCounter, code
+from tasks.corpus.records.documents import Screened
+from tasks.corpus.storage.files import CorpusFile
+from tasks.corpus.storage.retry import shutting_down
 from tasks.corpus.tf_callbacks import call
 
 BLOCK_RECORDS, BLOCK_BYTES = 512, 1 << 20  # the most of a block, whose texts are read at once

@@ -44,21 +44,21 @@ from common.tables import counted
 from tasks.corpus import held_out as holding
 from tasks.corpus import slices, tf_callbacks
 from tasks.corpus.catalog import Catalog, Files, reached
-from tasks.corpus.counts import CODED, RecordCounter
-from tasks.corpus.documents import Column, Columns
-from tasks.corpus.files import CorpusFile
-from tasks.corpus.formats import (
+from tasks.corpus.listing import Listing
+from tasks.corpus.reader import Beginning, CorpusSplit, ShardReader, assign, read_beginning
+from tasks.corpus.records.counts import CODED, RecordCounter
+from tasks.corpus.records.documents import Column, Columns
+from tasks.corpus.records.formats import (
     DOCUMENTS,
     LONGEST_LINE,
     PartLayout,
     check_documents,
     columns_missing,
 )
-from tasks.corpus.listing import Listing
-from tasks.corpus.reader import Beginning, CorpusSplit, ShardReader, assign, read_beginning
-from tasks.corpus.retry import RetryPolicy
 from tasks.corpus.shuffle import PermutedReader, RecordStore
 from tasks.corpus.slices import SplitPart, Splits
+from tasks.corpus.storage.files import CorpusFile
+from tasks.corpus.storage.retry import RetryPolicy
 
 T = TypeVar("T")
 RECORDS, EPOCHS, PARTS = "records", "epochs", "parts"

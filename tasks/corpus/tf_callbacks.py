@@ -18,8 +18,8 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from tasks.corpus.counts import RecordCounter
-from tasks.corpus.retry import shutting_down
+from tasks.corpus.records.counts import RecordCounter
+from tasks.corpus.storage.retry import shutting_down
 
 _lock = threading.Lock()
 _running = 0

@@ -23,7 +23,7 @@ import seqio
 import gin
 from common.errors import UserError
 from tasks import corpora, pairs, vocabularies
-from tasks.corpus.documents import Columns
+from tasks.corpus.records.documents import Columns
 from tasks.rows import Rows
 from tasks.text import html_text
 

@@ -22,7 +22,7 @@ run. Held-out documents are never trained on; to read them, all documents before
 from collections.abc import Mapping
 
 from common.errors import UserError
-from tasks.corpus.documents import Column
+from tasks.corpus.records.documents import Column
 from tasks.corpus.source import CorpusSource
 from tasks.languages import table
 from tasks.languages.table import FINEWEB2, FINEWEB2_SPLITS, Language

@@ -19,9 +19,9 @@ import seqio
 from common.errors import UserError
 from common.tables import CheckResult
 from tasks import vocabularies
-from tasks.corpus.counts import CODED, EXTRA_COPIES, NOTES, SKIPS
-from tasks.corpus.formats import contents_of
 from tasks.corpus.overview import Overview, is_small, overview
+from tasks.corpus.records.counts import CODED, EXTRA_COPIES, NOTES, SKIPS
+from tasks.corpus.records.formats import contents_of
 from tasks.corpus.source import CorpusSource
 from tasks.look import sampling, signs, size
 from tasks.objectives import registry
@@ -64,9 +64,9 @@ class Look:
     `overview`: what was understood of the corpus, None unless it is a `CorpusSource`. `files`: of
     the split by format, "jsonl gz", none if they are unknown; `file_bytes`: their size, if it is
     listed; `passed_over`: (address, reason) of others. `counts`: as a run's metrics name them, see
-    `tasks.corpus.counts`. `unknown_labels`: those that are no class, with their counts, most
-    frequent first. `scripts`: shares of the letters, and of these `foreign` the scripts that the
-    vocabulary does not write, with an example. `characters` and `repetition`: what
+    `tasks.corpus.records.counts`. `unknown_labels`: those that are no class, with their counts,
+    most frequent first. `scripts`: shares of the letters, and of these `foreign` the scripts that
+    the vocabulary does not write, with an example. `characters` and `repetition`: what
     `tasks.look.signs` says. `unknown_characters`: with their counts, most frequent first, and the
     first as it is met. `targets`: None where a text is its own target. `documents`: texts by
     feature. `examples`: features as (whether it is a sentinel, text). `corpus_tokens`: of the

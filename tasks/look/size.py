@@ -5,7 +5,7 @@ import dataclasses
 import seqio
 
 from common.tables import data_size
-from tasks.corpus.documents import screen
+from tasks.corpus.records.documents import screen
 from tasks.corpus.source import CorpusSource
 from tasks.languages import public
 

@@ -90,7 +90,7 @@ def preprocess(
     now = purpose.current()
 
     def count(texts: list[bytes]) -> None:
-        """Count what comes in; see `tasks.corpus.counts.TEXTS`."""
+        """Count what comes in; see `tasks.corpus.records.counts.TEXTS`."""
         if now.counter:
             replaced = sum(text.count(_REPLACEMENT) for text in texts)
             counts = {"text_bytes": sum(map(len, texts)), "replaced_characters": replaced}

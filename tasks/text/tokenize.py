@@ -18,7 +18,7 @@ from absl import logging
 
 from tasks import purpose, vocabularies
 from tasks.corpus import slices, tf_callbacks
-from tasks.corpus.counts import SPELLED
+from tasks.corpus.records.counts import SPELLED
 from tasks.text.token_chunks import unbatch
 from tasks.tokenizer_vocabulary import TokenizerVocabulary
 

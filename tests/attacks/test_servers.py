@@ -11,9 +11,9 @@ import pytest
 
 from fakes.corpora import write
 from fakes.file_server import FileServer, forget_files
-from tasks.corpus import formats
-from tasks.corpus.retry import RetryPolicy
+from tasks.corpus.records import formats
 from tasks.corpus.source import CorpusSource
+from tasks.corpus.storage.retry import RetryPolicy
 
 FORMATS = ("jsonl", "jsonl.gz", "jsonl.zst", "json", "csv", "txt", "parquet")
 SERVERS = {

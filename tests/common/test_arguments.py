@@ -7,7 +7,7 @@ import pytest
 from common import arguments
 from common.errors import UserError
 from convert import hub
-from tasks.corpus.hub import find_splits
+from tasks.corpus.storage.hub import find_splits
 
 
 @pytest.mark.parametrize(

@@ -20,10 +20,10 @@ from t5x.checkpointing import layout, lease, reader, retention
 from t5x.inference import text_file_task
 from t5x.inference.resumable_jsonl import ResumableFile
 from t5x.input_pipeline import position
-from t5x.loop import model_dir as run_folder
-from t5x.loop import start
 from t5x.monitoring.event_log import EventLog
 from t5x.settings.parser import Reader
+from t5x.start import checkpoint as start
+from t5x.start import model_dir as run_folder
 from t5x.utils import RestoreCheckpointConfig
 from tasks.cache import build
 from tasks.jobs.diacritics import restore

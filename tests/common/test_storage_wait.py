@@ -11,7 +11,8 @@ from common.errors import Failure
 from common.storage_wait import answer
 from fakes import damage
 from t5x.checkpointing import layout
-from t5x.loop import model_dir, start
+from t5x.start import checkpoint as start
+from t5x.start import model_dir
 
 
 def test_an_answer_is_returned_and_an_error_raised():

@@ -28,8 +28,8 @@ from t5x import train as train_module
 from t5x.checkpointing import layout
 from t5x.checkpoints import Checkpointer
 from t5x.input_pipeline.stream import TrainStream
-from t5x.loop import start as run_start
 from t5x.partitioning import PjitPartitioner
+from t5x.start import checkpoint as run_start
 from t5x.train_state import state_specs
 from t5x.trainer import Trainer
 

@@ -4,7 +4,8 @@ import collections
 import zlib
 
 from fakes import loopback
-from tasks.corpus import formats, http_files, parquet
+from tasks.corpus.records import formats, parquet
+from tasks.corpus.storage import http_files
 
 
 class FileServer(loopback.Server):

@@ -19,8 +19,8 @@ import t5x.train
 from fakes import upstream_gin, valid_run
 from fakes.paths import GOLDEN, ROOT
 from t5x import gin_utils, train_state
-from t5x.input_pipeline import checks
 from t5x.settings.configuration import current
+from t5x.start.vocabulary import check_feature_lengths
 
 FUNCTIONS = {
     "train": t5x.train.train,
@@ -132,7 +132,7 @@ def test_a_run_file_builds_what_its_function_gets(file, main):
     cfg = run["train_dataset_cfg"] if "train_dataset_cfg" in run else run["dataset_cfg"]
     if not cfg.task_feature_lengths:
         cfg.task_feature_lengths = GIVEN["TASK_FEATURE_LENGTHS"]
-    checks.check_feature_lengths(cfg)
+    check_feature_lengths(cfg)
     specs = train_state.state_specs(run["model"], run["partitioner"])
     assert run["partitioner"].mesh.size == 8
     if "trainer_cls" in run:

@@ -9,7 +9,7 @@ from fakes import toy
 from t5x import classifier
 from t5x.inference.predictor import Predictor
 from t5x.partitioning import PjitPartitioner
-from t5x.preconditions import check_decoding
+from t5x.start.preconditions import check_decoding
 from t5x.train_state import state_specs
 
 LETTERS = tuple("abcdefghijklmnopqrstuvwxyz")

@@ -8,9 +8,9 @@ import pytest
 import seqio
 
 from common.errors import UserError
-from t5x import preconditions
 from t5x.input_pipeline.config import DatasetConfig
 from t5x.input_pipeline.stream import TrainStream
+from t5x.start import preconditions
 from tasks import corpora, mixtures, pairs, vocabularies
 from tasks.corpus.source import CorpusSource
 from tasks.rows import Rows

@@ -22,9 +22,10 @@ from fakes.paths import ROOT
 from fakes.published_t5 import byt5, umt5
 from fakes.refusals import refused
 from t5x import gin_utils
-from t5x.input_pipeline.checks import verify_matching_vocabs
+from t5x.start.vocabulary import verify_matching_vocabs
 from t5x.train import train
-from tasks import new_files, new_job
+from tasks import new_job
+from tasks.scaffold import files as new_files
 
 SIZES = dataclasses.replace(FAMILIES["t5_1_1"], vocab_size=512)
 TEXTS = [f"{n} {text[:60]}" for n, text in enumerate(small_vocabulary.TEXTS * 13)][:300]

@@ -12,9 +12,10 @@ import pytest
 import seqio
 
 from fakes.paths import MINI, ROOT
-from tasks import new_files, new_language
+from tasks import new_language
 from tasks.corpus.source import CorpusSource
 from tasks.languages import table
+from tasks.scaffold import files as new_files
 
 LANGUAGES = [new_language.of_language(one) for one in table.languages()]
 

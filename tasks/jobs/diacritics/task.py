@@ -26,12 +26,12 @@ import tensorflow as tf
 
 import gin
 from tasks import corpora, vocabularies
-from tasks.cache import cached
 from tasks.corpus import tf_callbacks
 from tasks.corpus.source import CorpusSource
 from tasks.jobs.diacritics import metrics
 from tasks.jobs.diacritics.letters import alphabet
 from tasks.romanian import RO_MINI
+from tasks.task import Task
 from tasks.text import normalize, sentence_split, token_chunks, tokenize
 
 # If a run sets none, as in evaluation; tokens, EOS included.
@@ -75,7 +75,7 @@ def add(
     settings: dict[str, Any] = {
         "output_features": {"inputs": feature, "targets": feature},
         "shuffle_buffer_size": corpora.SHUFFLED_CHUNKS,
-        "task_cls": cached.Task,
+        "task_cls": Task,
     }
     given = functools.partial(keep_given, language=language)
     seqio.TaskRegistry.add(

@@ -14,8 +14,8 @@ from t5x.input_pipeline.encoder_rows import EncoderFeatureConverter
 from t5x.input_pipeline.packing import CHUNK
 from t5x.input_pipeline.stream import TrainStream
 from tasks import mixtures
-from tasks.cache import cached
 from tasks.rows import Rows
+from tasks.task import Task
 
 LENGTHS = {"inputs": 24, "targets": 24}
 BORDER, ROWS, SHARDS = 4, 16, 2
@@ -51,7 +51,7 @@ def registered(tmp_path_factory):
             )
             add = seqio.TaskRegistry.add
             given = {"source": source, "preprocessors": steps, "output_features": features}
-            add(prefix + name, task_cls=cached.Task, **given)
+            add(prefix + name, task_cls=Task, **given)
     added = []
     for prefix in ("", "masked_"):
         phased = {"old": [(0, 1.0), (BORDER, 1)], "new": [(0, 0.0), (BORDER, 3)]}

@@ -10,14 +10,6 @@ from tasks.jobs import classification  # noqa: F401
 LENGTHS = {"inputs": 64, "targets": 14}
 
 
-def test_a_folder_may_be_one_path_or_several():
-    assert cached.folders() == []
-    assert cached.folders("gs://bucket/caches") == ["gs://bucket/caches"]
-    assert cached.folders(("a", "b")) == ["a", "b"]
-    with pytest.raises(ValueError, match="s3://b/caches"):  # which TensorFlow cannot read
-        cached.folders(["/caches", "s3://b/caches"])
-
-
 def test_a_pregenerated_task_is_read_from_its_cache_alone():
     task = cached.add_pregenerated("ro_mini_span_corruption", LENGTHS)
     assert task.name == "ro_mini_span_corruption_i64_t14"

@@ -2,10 +2,10 @@
 
 from fakes.cache_jobs import job
 from tasks.cache import plan
-from tasks.corpus import formats
-from tasks.corpus.contents import Contents
-from tasks.corpus.files import CorpusFile
+from tasks.corpus.records import formats
+from tasks.corpus.records.contents import Contents
 from tasks.corpus.source import CorpusSource
+from tasks.corpus.storage.files import CorpusFile
 
 
 class Sized(CorpusSource):

@@ -8,10 +8,11 @@ import pytest
 
 from common.errors import UserError
 from fakes.file_server import FileServer
-from tasks.corpus import files, listing
-from tasks.corpus.files import CorpusFile
+from tasks.corpus import listing
 from tasks.corpus.listing import Listing, join_parallel, match_files
 from tasks.corpus.source import CorpusSource
+from tasks.corpus.storage import files
+from tasks.corpus.storage.files import CorpusFile
 
 
 def names(pattern):

@@ -18,10 +18,10 @@ import zstandard
 
 from common.errors import UserError
 from fakes.file_server import FileServer
-from tasks.corpus.counts import of_codes
-from tasks.corpus.documents import Column
-from tasks.corpus.retry import RetryPolicy
+from tasks.corpus.records.counts import of_codes
+from tasks.corpus.records.documents import Column
 from tasks.corpus.source import CorpusSource
+from tasks.corpus.storage.retry import RetryPolicy
 
 TEXTS = ["Ana are mere.", 'Șase; "șapte", opt|nouă', "日本語の文章", "😀 сто", "ultimul"]
 QUICK = RetryPolicy(limit_s=5, first_s=0.01, longest_s=0.02)

@@ -5,8 +5,8 @@ import seqio
 import tensorflow as tf
 
 from fakes.corpora import LINES, write
-from tasks.corpus import formats
 from tasks.corpus.reader import assign
+from tasks.corpus.records import formats
 from tasks.corpus.source import PARTS, RECORDS, CorpusSource
 
 

@@ -13,11 +13,12 @@ import tensorflow as tf
 
 from fakes.corpora import LINES, write
 from fakes.sorted_corpora import COUNTS, KINDS, in_batches, sorted_source, texts_of
-from tasks.corpus import formats, shuffle
-from tasks.corpus.counts import code
-from tasks.corpus.retry import RetryPolicy
+from tasks.corpus import shuffle
+from tasks.corpus.records import formats
+from tasks.corpus.records.counts import code
 from tasks.corpus.shuffle import RecordStore, permute
 from tasks.corpus.source import PARTS, CorpusSource
+from tasks.corpus.storage.retry import RetryPolicy
 
 BATCH = 64
 HALF = {name: n // 2 for name, n in COUNTS.items()}

@@ -20,9 +20,10 @@ from common.errors import UserError
 from fakes import loopback_hub
 from fakes.corpora import LINES, jsonl, write
 from fakes.file_server import FileServer
-from tasks.corpus import formats, retry
-from tasks.corpus.documents import Column, Columns
+from tasks.corpus.records import formats
+from tasks.corpus.records.documents import Column, Columns
 from tasks.corpus.source import PARTS, RECORDS, CorpusSource
+from tasks.corpus.storage import retry
 
 KINDS = ["jsonl", "jsonl.gz", "jsonl.zst", "json", "csv", "txt", "parquet"]
 

@@ -4,11 +4,11 @@ import pytest
 
 import gin
 from fakes.corpora import LINES, write
-from tasks.corpus import files
 from tasks.corpus import source as sources
-from tasks.corpus.files import CorpusFile
 from tasks.corpus.listing import Listing
 from tasks.corpus.source import EPOCHS, PARTS, RECORDS, CorpusSource
+from tasks.corpus.storage import files
+from tasks.corpus.storage.files import CorpusFile
 from tasks.rows import Rows
 
 SETTING = "tasks.corpus.source.full_shuffle.gigabytes"

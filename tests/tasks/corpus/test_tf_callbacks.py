@@ -8,7 +8,8 @@ import time
 import pytest
 
 from fakes.paths import ROOT
-from tasks.corpus import retry, tf_callbacks
+from tasks.corpus import tf_callbacks
+from tasks.corpus.storage import retry
 
 
 @pytest.fixture(autouse=True)

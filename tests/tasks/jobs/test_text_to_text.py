@@ -11,9 +11,9 @@ import seqio
 from fakes import toy
 from t5x.checkpointing.config import SaveCheckpointConfig
 from t5x.inference.evaluator import InferenceEvaluator
-from t5x.loop.selection_metric import check
 from t5x.monitoring.event_log import numeric_metrics
 from t5x.partitioning import PjitPartitioner
+from t5x.start.selection_metric import check
 from tasks import mixtures
 from tasks.jobs import summarization, text_metrics, text_to_text
 from tasks.rows import Rows

@@ -6,7 +6,7 @@ import pytest
 import seqio
 
 from tasks import corpora, pairs, romanian, vocabularies  # noqa: F401  registers ro_mini
-from tasks.corpus.documents import Column
+from tasks.corpus.records.documents import Column
 from tasks.corpus.source import CorpusSource
 from tasks.jobs import classification
 from tasks.look import figures, sampling

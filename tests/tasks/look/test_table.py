@@ -11,7 +11,7 @@ import seqio
 from common.tables import FAILS, OK, WARNING
 from fakes import small_vocabulary, tokenizer_files
 from tasks import corpora, pairs, vocabularies
-from tasks.corpus.documents import Column
+from tasks.corpus.records.documents import Column
 from tasks.corpus.source import CorpusSource
 from tasks.look import figures, table
 from tasks.romanian import RO_MINI

@@ -8,7 +8,7 @@ import tensorflow as tf
 from fakes.paths import ROOT
 from fakes.small_vocabulary import TEXTS, train
 from tasks import purpose, vocabularies
-from tasks.corpus import counts
+from tasks.corpus.records import counts
 from tasks.text import tokenize
 from tasks.tokenizer_vocabulary import TokenizerVocabulary
 

@@ -1,0 +1,1 @@
+"""All that happens before the training loop: what is checked, and the checkpoint it starts from."""

@@ -1,0 +1,218 @@
+"""MODEL_DIR: can it be written, what describes the run in it, and does that suit the model?"""
+
+import contextlib
+import json
+import os
+import pathlib
+import re
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import jax
+import numpy as np
+import seqio
+import tensorflow as tf
+from etils import epath
+from flax.traverse_util import flatten_dict
+
+from common import arguments, small_files
+from common.errors import Failure, UserError, first_line
+from common.storage_wait import answer
+from t5x.multihost import broadcast
+from t5x.start.checkpoint import Start
+from t5x.train_state import StateSpecs
+
+# What can pass, so that the same command may succeed later.
+_UNANSWERED = (tf.errors.UnavailableError, tf.errors.DeadlineExceededError, tf.errors.AbortedError)
+_DESCRIPTION, _LABELS = "model-info.txt", "labels.json"
+
+
+def check_writable(model_dir: str, seconds: float = 30.0) -> None:
+    """Check that all hosts can make and write MODEL_DIR, and leave nothing there.
+
+    It is local or in a bucket; in a pod the same for all hosts. A file system may take `seconds` to
+    show one host what another wrote. Raise UserError if nothing can be written there, or the hosts
+    of a pod do not share it; Failure if it does not answer.
+    """
+    arguments.check_address("MODEL_DIR", model_dir)
+    what = f"MODEL_DIR {model_dir}"
+    name = broadcast.broadcast_from_first(lambda: uuid.uuid4().hex)
+    host = jax.process_index()
+    probe = f"{model_dir.rstrip('/')}/.probe-{name}"
+    absent = _absent_folders(model_dir) if host == 0 else []
+    try:
+        broadcast.broadcast_from_first(lambda: answer(what, lambda: _write_probe(model_dir, probe)))
+        broadcast.raise_together(
+            lambda: answer(what, lambda: _await_probe(model_dir, probe, seconds, host)),
+            *(ValueError, RuntimeError),
+        )
+    finally:
+        if host == 0:
+            with contextlib.suppress(tf.errors.OpError, OSError):  # the cause was raised above
+                tf.io.gfile.remove(probe)
+            with contextlib.suppress(OSError):  # another run may have begun to write there
+                for folder in absent:
+                    os.rmdir(folder)
+
+
+def _absent_folders(path: str) -> list[str]:
+    """Return the folders that making `path` on a disk makes, the innermost first."""
+    if "://" in path:
+        return []
+    folder = pathlib.Path(path).absolute()
+    return [str(each) for each in (folder, *folder.parents) if not os.path.lexists(each)]
+
+
+def _write_probe(model_dir: str, probe: str) -> None:
+    remedy = "set it to a folder or bucket that you can write to."
+    with _probing(model_dir, "cannot be written", remedy):
+        tf.io.gfile.makedirs(model_dir)
+        with tf.io.gfile.GFile(probe, "w") as file:
+            file.write("")
+
+
+@contextlib.contextmanager
+def _probing(model_dir: str, problem: str, remedy: str) -> Iterator[None]:
+    """Raise Failure for storage that may answer later, UserError for what must be changed."""
+    which = f"MODEL_DIR is {model_dir}, which"
+    try:
+        yield
+    except _UNANSWERED as error:
+        raise Failure(
+            f"{which} does not answer ({first_line(error)}); start the same command "
+            "again, which resumes from the last checkpoint."
+        ) from error
+    except (tf.errors.OpError, OSError) as error:
+        raise UserError(f"{which} {problem} ({first_line(error)}); {remedy}") from error
+
+
+def _await_probe(model_dir: str, probe: str, seconds: float, host: int) -> None:
+    end = time.monotonic() + seconds
+    with _probing(model_dir, f"host {host} cannot read", "give it the rights that host 0 has."):
+        while not tf.io.gfile.exists(probe):
+            if time.monotonic() > end:
+                raise UserError(
+                    f"MODEL_DIR is {model_dir}, which host {host} does not share with host 0, "
+                    "though all hosts of a pod write one checkpoint; set it to a gs:// bucket or "
+                    "a folder that all of them mount."
+                )
+            time.sleep(0.2)
+
+
+def write_description(model_dir: str, model: Any, specs: StateSpecs) -> None:
+    """Write `model-info.txt` and a copy of the vocabulary, on one host."""
+    if jax.process_index():
+        return
+    flat = flatten_dict(specs.on_disk["target"], sep="/")
+    lines = [f"{k:70} {v.shape!s:20} {v.sharding.spec}" for k, v in sorted(flat.items())]
+    if optimizer := _optimizer(model):
+        lines.append(f"optimizer: {optimizer}")
+    count = sum(int(np.prod(v.shape)) for v in flat.values())
+    folder = epath.Path(model_dir)
+    (folder / _DESCRIPTION).write_text("\n".join([*lines, f"parameters: {count:,}", ""]))
+    copies = {"vocabulary.model": getattr(model.output_vocabulary, "sentencepiece_model_file", "")}
+    if tokenizer := getattr(model.input_vocabulary, "tokenizer_file", None):  # an encoder's
+        (folder / "tokenizer").mkdir(exist_ok=True)
+        copies["tokenizer/tokenizer.json"] = tokenizer
+        for name in ("tokenizer_config.json", "special_tokens_map.json"):
+            copies[f"tokenizer/{name}"] = os.path.join(os.path.dirname(tokenizer), name)
+    for name, source in copies.items():
+        if source and epath.Path(source).exists():
+            # Read completely, since the copy may be the source.
+            (folder / name).write_bytes(epath.Path(source).read_bytes())
+
+
+def write_labels(model_dir: str, tasks: Iterable[seqio.Task]) -> None:
+    """Write `labels.json`, {task: {label of a class: what the model writes}}, on one host."""
+    found = _labels(tasks)
+    if found and not jax.process_index():
+        text = json.dumps(found, indent=1, ensure_ascii=False)
+        (epath.Path(model_dir) / _LABELS).write_text(f"{text}\n")
+
+
+def _labels(tasks: Iterable[seqio.Task]) -> dict[str, dict[str, str]]:
+    return {task.name: task.labels() for task in tasks if hasattr(task, "labels")}
+
+
+def check_labels(start: Start, tasks: Iterable[seqio.Task]) -> None:
+    """Raise UserError if a run that resumes has other classes in a task than `labels.json`.
+
+    A piece that the model has learned for one label would stand for another.
+    """
+    found = _labels(tasks)
+    if not (start.is_own and found):
+        return
+    model_dir, _ = start.own
+    path = epath.Path(model_dir) / _LABELS
+
+    def saved() -> dict[str, dict[str, str]]:
+        if not path.exists():
+            return {}
+        with small_files.parsing(path, "delete it, and the next start writes it again"):
+            return {name: dict(labels) for name, labels in small_files.read_json(path).items()}
+
+    before = broadcast.broadcast_from_first(saved)
+    named = lambda labels: ", ".join(f"{label!r} ({piece})" for label, piece in labels.items())
+    for name, labels in found.items():
+        if (was := before.get(name, labels)) != labels:
+            raise UserError(
+                f"task {name} has the classes {named(labels)}, but the run in MODEL_DIR "
+                f"{model_dir} was trained with {named(was)}: set another MODEL_DIR for a new run, "
+                "or the classes of that run"
+            )
+
+
+def check_vocabulary(start: Start, model: Any) -> None:
+    """Raise UserError if a run that resumes has another vocabulary than `model`.
+
+    Its ids would be other texts, and its checkpoints be converted with the new vocabulary.
+    """
+    if not start.is_own:
+        return
+    model_dir, _ = start.own
+
+    def differing() -> str | None:
+        kinds = (
+            ("vocabulary.model", model.output_vocabulary, "sentencepiece_model_file"),
+            ("tokenizer/tokenizer.json", model.input_vocabulary, "tokenizer_file"),
+        )
+        for name, vocabulary, file in kinds:
+            copy, source = epath.Path(model_dir) / name, getattr(vocabulary, file, None)
+            if source and copy.exists() and copy.read_bytes() != epath.Path(source).read_bytes():
+                return f"{name}, which differs from {source}"
+        return None
+
+    if found := broadcast.broadcast_from_first(differing):
+        raise UserError(
+            f"the run in MODEL_DIR {model_dir} was trained with its {found}: set another MODEL_DIR "
+            "for another model, or the vocabulary of that run"
+        )
+
+
+def saved_by_another(path: str, model: Any) -> str | None:
+    """Return why a checkpoint's optimizer state does not suit `model`, by its run's description.
+
+    Checkpoints do not name their optimizer, and some optimizers keep arrays of the same names and
+    shapes. None for the same optimizer, and where one of the two is unknown: without the file
+    next to the checkpoint, in upstream's, or for an optimizer without a name.
+    """
+    beside = epath.Path(path).parent / _DESCRIPTION
+
+    def optimizer_there() -> str | None:
+        try:
+            found = re.search(r"^optimizer: (\S+)$", beside.read_text(), re.MULTILINE)
+        except (tf.errors.OpError, OSError, UnicodeDecodeError):
+            return None
+        return found[1] if found else None
+
+    there, here = broadcast.broadcast_from_first(optimizer_there), _optimizer(model)
+    if None in (there, here) or there == here:
+        return None
+    return f"the saved state is of {there}, not of {here}"
+
+
+def _optimizer(model: Any) -> str | None:
+    """Return the name of the model's optimizer in gin files, None for one that has no name."""
+    return getattr(getattr(model.optimizer_def, "usual_rates", None), "optimizer", None)

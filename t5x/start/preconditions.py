@@ -1,0 +1,245 @@
+"""What must be right before a command uses the devices, checked once and in one place.
+
+    plan = triggers.training_plan(…)
+    check_training(model, partitioner, cfgs, plan, …)      # of t5x.train
+    check_inference(model, partitioner, cfg, output_dir)   # of t5x.eval and t5x.infer
+    check_memory(model, arrays, partitioner, rows, lengths)  # before anything is built
+
+Each raises UserError with the value, the reason and what to set. Types and limits of single
+numbers are checked before, when gin files are read (`t5x.settings.limits`).
+"""
+
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from common.errors import UserError
+from common.tables import data_size
+from t5x.checkpointing.config import SaveCheckpointConfig
+from t5x.inference import filling
+from t5x.inference.predictor import MODES
+from t5x.input_pipeline import mixed
+from t5x.input_pipeline.config import DatasetConfig
+from t5x.input_pipeline.corpora import Corpora
+from t5x.loop import triggers
+from t5x.monitoring import metric_writers
+from t5x.partitioning import PjitPartitioner
+from t5x.start import selection_metric
+from t5x.start.model_dir import check_writable
+from t5x.start.vocabulary import check_feature_lengths, verify_matching_vocabs
+from t5x.watch import Watch
+
+Lengths = Mapping[str, int] | None  # by feature
+Verify = Callable[..., None] | None  # (dataset cfg, model), raises if they do not fit
+
+
+def check_training(
+    model: Any,
+    partitioner: PjitPartitioner,
+    cfgs: Mapping[str, DatasetConfig | None],
+    plan: triggers.TrainingPlan,
+    save: SaveCheckpointConfig | None,
+    actions: Mapping[Any, Sequence[Any]] | None,
+    watch: Watch,
+    eval_steps: int,
+    verify_fn: Verify,
+    model_dir: str,
+) -> None:
+    """Check the settings of a training run; `cfgs` are its datasets by gin scope."""
+    check_model(model)
+    check_optimizer(model)
+    triggers.check_periods(plan)
+    check_phases(cfgs["train"], save)
+    for scope, cfg in cfgs.items():
+        if cfg is None:
+            continue
+        has_rows = scope != "infer_eval"  # whose longest example may set the length
+        check_dataset(cfg, model, verify_fn, lengths=has_rows, required=scope == "train")
+        if scope != "train":  # whose batch `Trainer` checks, since it knows its microbatches
+            name = f"{scope}/utils.DatasetConfig.batch_size"
+            partitioner.check_batch(cfg.batch_size, None, name)
+    if cfgs["train_eval"] and eval_steps < 1:
+        raise UserError(
+            f"EVAL_STEPS (train.eval_steps) is {eval_steps}; set it to at least 1 batch, or "
+            "train.train_eval_dataset_cfg to None."
+        )
+    if cfgs["train_eval"]:
+        check_evaluation_rows(cfgs["train_eval"], partitioner, eval_steps)
+    if cfg := cfgs["infer_eval"]:
+        selection_metric.check_split("infer_eval", cfg)
+        check_metrics(cfg)
+        check_decoding(model)
+    selection_metric.check(cfgs, save, actions)
+    metric_writers.check_names(watch.writers)
+    lengths = cfgs["train"].task_feature_lengths if cfgs["train"] else None
+    filling.check_sentences(watch.infill_sentences, model.input_vocabulary, lengths)
+    check_writable(model_dir)
+
+
+def check_phases(cfg: DatasetConfig | None, save: SaveCheckpointConfig | None) -> None:
+    """Raise UserError if rates change with the step, and checkpoints would not say the step."""
+    if cfg and save and not save.save_dataset and len(mixed.phases_of(cfg.provider)) > 1:
+        raise UserError(
+            f"SaveCheckpointConfig.save_dataset is False, but the rates of {cfg.provider.name} "
+            "change with the step, which the data position says; set it to True."
+        )
+
+
+def check_model(model: Any) -> None:
+    """Raise UserError for a model that is none."""
+    if not hasattr(model, "get_initial_variables"):
+        raise UserError(
+            f"MODEL is a {type(model).__name__}, which is no model; set MODEL to one, such as "
+            "@models.EncoderDecoderModel()."
+        )
+
+
+def check_optimizer(model: Any) -> None:
+    """Raise UserError for an optimizer that is none."""
+    optimizer = getattr(model, "optimizer_def", None)
+    if not (hasattr(optimizer, "init") and hasattr(optimizer, "update")):
+        raise UserError(
+            f"OPTIMIZER is a {type(optimizer).__name__}, which is no optimizer; set OPTIMIZER to "
+            "one, such as @adafactor.Adafactor()."
+        )
+
+
+def check_dataset(
+    cfg: DatasetConfig,
+    model: Any,
+    verify_fn: Verify,
+    lengths: bool = True,
+    required: bool = True,
+) -> None:
+    """Check the vocabulary and the first records of a dataset; with `lengths`, that it has them.
+
+    A split that is not `required` may be missing in all of its tasks.
+    """
+    if lengths:
+        check_feature_lengths(cfg)
+    if verify_fn is not None:
+        verify_fn(cfg, model)
+    Corpora(cfg).check(required)
+
+
+def check_inference(
+    model: Any,
+    partitioner: PjitPartitioner,
+    cfg: DatasetConfig,
+    output_dir: str,
+    verify_fn: Verify = verify_matching_vocabs,
+    lengths: bool = True,
+) -> None:
+    """Check the settings of an evaluation of checkpoints, or of inference; see `check_dataset`."""
+    check_model(model)
+    check_dataset(cfg, model, verify_fn, lengths)
+    check_decoding(model)
+    partitioner.check_batch(cfg.batch_size, None, "utils.DatasetConfig.batch_size")
+    check_writable(output_dir)
+
+
+def check_memory(
+    model: Any, arrays: Any, partitioner: PjitPartitioner, rows: int = 0, lengths: Lengths = None
+) -> None:
+    """Raise UserError if arrays, of which only shapes and shardings are known, cannot fit.
+
+    `arrays` are the parameters, and the optimizer's state where there is one. With them a step
+    holds at least what `kept` counts of its `rows`.
+    """
+    config = getattr(model.module, "config", None)
+    leaves, network = jax.tree.leaves(arrays), type(config).__name__
+    size = lambda shape, dtype: math.prod(shape) * dtype.itemsize
+    needed = sum(size(x.sharding.shard_shape(x.shape), x.dtype) for x in leaves)
+    limit = memory_of(partitioner.mesh.devices.flat[0])
+    if limit is not None and needed > limit:
+        total = sum(math.prod(x.shape) for x in leaves)
+        raise UserError(
+            f"The network has {total:,} numbers in its state, {data_size(needed)} on each device, "
+            f"which has {data_size(limit)}: lower network.{network}.emb_dim, mlp_dim, num_heads, "
+            "head_dim, vocab_size or the number of layers, or divide it among more devices by "
+            "partitioning.PjitPartitioner.num_partitions."
+        )
+    held = rows * kept(config, lengths or {}) // partitioner.mesh.size
+    if limit is not None and needed + held > limit:
+        raise UserError(
+            f"A step has {rows:,} rows of {lengths} ids, of which the layers keep at least "
+            f"{data_size(held)} on each device, which has {data_size(limit)} and holds a state of "
+            f"{data_size(needed)}: lower BATCH_SIZE or TASK_FEATURE_LENGTHS, or divide a batch "
+            "into more trainer.Trainer.num_microbatches."
+        )
+
+
+def kept(config: Any, lengths: Mapping[str, int]) -> int:
+    """Return the least bytes that a step keeps of a row: the input of each layer, and the logits.
+
+    0 for a network whose configuration is not known.
+    """
+    of: Callable[[str], Any] = lambda name: getattr(config, name, 0)
+    inputs, targets = lengths.get("inputs", 0), lengths.get("targets", 0)
+    layers = inputs * (of("num_encoder_layers") or of("num_layers"))
+    layers += targets * of("num_decoder_layers")
+    logits = targets * of("vocab_size") if of("num_decoder_layers") else 0
+    return (layers * of("emb_dim") + logits) * jnp.dtype(of("dtype") or "float32").itemsize
+
+
+def memory_of(device: jax.Device) -> int | None:
+    """Return the bytes that a device may hold, None if it does not say; CPUs share the host's."""
+    if device.platform == "cpu":
+        return host_memory() // jax.local_device_count()
+    return (device.memory_stats() or {}).get("bytes_limit")
+
+
+def host_memory() -> int:
+    """Return the bytes of memory of this machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def check_evaluation_rows(cfg: DatasetConfig, partitioner: PjitPartitioner, steps: int) -> None:
+    """Raise UserError if the batches of an evaluation, which a host keeps, cannot fit."""
+    begin, end = partitioner.host_rows(cfg.batch_size)
+    needed = steps * (end - begin) * sum((cfg.task_feature_lengths or {}).values()) * 4
+    if needed > (limit := host_memory()):
+        raise UserError(
+            f"EVAL_STEPS (train.eval_steps) is {steps}, whose batches take {data_size(needed)}, "
+            f"and this machine has {data_size(limit)}; set it to fewer batches: a small split is "
+            "repeated."
+        )
+
+
+def check_shares(mode: str, shard_id: int, num_shards: int) -> None:
+    """Raise UserError for an unknown mode of `t5x.infer`, or a share of examples that is none."""
+    if mode not in MODES:
+        raise UserError(f"infer.mode is {mode!r}; set INFER_MODE to one of {MODES}.")
+    if not 0 <= shard_id < num_shards:
+        raise UserError(
+            f"infer.shard_id is {shard_id} and infer.num_shards {num_shards}; shards are numbered "
+            f"from 0, so set infer.shard_id below infer.num_shards."
+        )
+
+
+def check_output_feature(cfg: DatasetConfig, name: str) -> None:
+    """Raise UserError if a task of `cfg` has no output feature of this name."""
+    for task in cfg.tasks_with_split:
+        if name not in task.output_features:
+            raise UserError(
+                f"infer.output_vocab_feature_name is {name!r}, which task {task.name} does not "
+                f"have; set it to one of {sorted(task.output_features)}."
+            )
+
+
+def check_metrics(cfg: DatasetConfig) -> None:
+    """Raise UserError if seqio's evaluator would have nothing to measure."""
+    if not any(task.metric_objs for task in cfg.tasks_with_split):
+        raise UserError(
+            f"{cfg.mixture_or_task_name} has no metric_fns, so decoding it would measure nothing; "
+            "name another MIXTURE_OR_TASK_NAME, or leave train.infer_eval_dataset_cfg at None."
+        )
+
+
+def check_decoding(model: Any) -> None:
+    """Run the optional `check` of the model's `decode_fn`; see `decoding.DecodeFn`."""
+    getattr(getattr(model, "decode_fn", None), "check", lambda: None)()

@@ -1,0 +1,142 @@
+"""Can the run be published once it is trained? Asked before it starts, of `convert.publishable`.
+
+    result = check(model, specs, lambda: first_lines(dataset_cfg))    # a CheckResult, or UserError
+
+The converter needs transformers and torch, which this process does without: it describes the run in
+a temporary folder, and another process exports it. The answer is kept for the same vocabulary,
+network and text.
+"""
+
+import contextlib
+import dataclasses
+import hashlib
+import importlib.metadata
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+import seqio
+from absl import logging
+from flax.traverse_util import flatten_dict
+
+import gin
+from common import small_files
+from common.errors import ROOT, UserError
+from common.gin_reader import Bindings
+from common.tables import FAILS, NOT_CHECKED, OK, CheckResult
+from t5x import gin_utils
+from t5x.input_pipeline.config import DatasetConfig
+from t5x.input_pipeline.corpora import resumable_source
+from t5x.multihost.broadcast import broadcast_from_first
+from t5x.start.model_dir import write_description
+from t5x.train_state import StateSpecs
+
+LINES, _DOCUMENTS, _SECONDS = 10_000, 500, 600
+_LIBRARIES = ("transformers", "tokenizers", "sentencepiece", "torch")
+NOT_ASKED = CheckResult(NOT_CHECKED, "a run that resumes, or --allow_unpublishable")
+
+
+def check(model: Any, specs: StateSpecs, lines: Callable[[], list[str]]) -> CheckResult:
+    """Return that the untrained run can be exported with equal ids; one host asks.
+
+    `lines` returns some of the run's corpus.
+
+    It is NOT_CHECKED, with the reason, for a run without gin files, a network or vocabulary of the
+    user's own, and where a library is missing.
+
+    Raises:
+      UserError: the run could not be published.
+    """
+    result = CheckResult(**broadcast_from_first(lambda: vars(_check(model, specs, lines))))
+    if result.verdict == FAILS:
+        raise UserError("; ".join(filter(None, [result.figure, result.to_set])))
+    if result.verdict == NOT_CHECKED:
+        logging.info("Whether the run can be published is not known: %s.", result.figure)
+    return result
+
+
+def _check(model: Any, specs: StateSpecs, lines: Callable[[], list[str]]) -> CheckResult:
+    name = type(getattr(model.module, "config", None)).__name__
+    bound = Bindings.read(gin.config_str()).of(name)
+    if not bound:
+        return CheckResult(
+            NOT_CHECKED, f"no gin file binds network.{name}, which a converter reads"
+        )
+    if not _has_files(model):
+        kind = type(model.output_vocabulary).__name__
+        return CheckResult(NOT_CHECKED, f"a {kind} has no file to make a tokenizer of")
+    try:
+        versions = [importlib.metadata.version(library) for library in _LIBRARIES]
+    except importlib.metadata.PackageNotFoundError as error:
+        return CheckResult(NOT_CHECKED, f"{error.name} is not installed, which publishing needs")
+    with tempfile.TemporaryDirectory() as run:
+        folder = pathlib.Path(run)
+        gin_utils.summarize_gin_config(run, None, 0)
+        write_description(run, model, specs)
+        flat = flatten_dict(specs.on_disk["target"], sep="/")
+        shapes = {path: array.shape for path, array in flat.items()}
+        (folder / "shapes.json").write_text(json.dumps(shapes))
+        (folder / "texts.json").write_text(json.dumps({"lines": lines()}))
+        digest = hashlib.sha256(repr((versions, sorted(bound.items()))).encode())
+        own = [*sorted(ROOT.glob("convert/**/*.py")), *sorted(folder.glob("**/*.*"))]
+        for file in own:
+            if file.name not in ("config.gin", "model-info.txt"):
+                digest.update(file.read_bytes())
+        kept = pathlib.Path.home() / ".cache" / "t5x" / "publishable" / digest.hexdigest()
+        with contextlib.suppress(OSError, ValueError, TypeError):  # missing or damaged
+            return CheckResult(**small_files.read_json(kept))
+        result = _ask(folder)
+        if result.verdict == OK:
+            with contextlib.suppress(OSError):  # it is asked again
+                kept.parent.mkdir(parents=True, exist_ok=True)
+                kept.write_text(json.dumps(dataclasses.asdict(result)))
+        return result
+
+
+def _has_files(model: Any) -> bool:
+    """Return whether a converter can write the model's vocabulary."""
+    vocabulary = model.output_vocabulary
+    files = ("sentencepiece_model_file", "tokenizer_file")
+    is_bytes = isinstance(vocabulary, seqio.ByteVocabulary)
+    return is_bytes or any(getattr(vocabulary, name, None) for name in files)
+
+
+def _ask(folder: pathlib.Path) -> CheckResult:
+    """Return what the converter says of a described run."""
+    command = [sys.executable, "-m", "convert.publishable", str(folder)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, cwd=ROOT)
+        said = done.stdout.replace(f"{folder}/", "the run's ")
+        return CheckResult(**small_files.parse_json(said))
+    except subprocess.TimeoutExpired:
+        return CheckResult(NOT_CHECKED, f"the export of the untrained run took {_SECONDS} s")
+    except ValueError:
+        last = (done.stderr.strip().splitlines() or ["no output"])[-1]
+        return CheckResult(NOT_CHECKED, f"the export of the untrained run failed: {last[:200]}")
+
+
+def first_lines(cfg: DatasetConfig) -> list[str]:
+    """Return the first `LINES` lines of the corpora, in equal shares."""
+    tasks = cfg.tasks_with_split
+    share, found = LINES // max(len(tasks), 1), []
+    for task in tasks:
+        lines: list[str] = []
+        for documents in (_DOCUMENTS, share):  # documents of one line are read again
+            texts = _texts(task, cfg.split, documents)
+            lines = [line for text in texts for line in text.split("\n") if line][:share]
+            if len(lines) == share or len(texts) < documents:
+                break
+        found += lines
+    return found
+
+
+def _texts(task: seqio.Task, split: str, count: int) -> list[str]:
+    if source := resumable_source(task):
+        return source.peek(split, count)
+    rows = task.source.get_dataset(split=split, shuffle=False).take(count).as_numpy_iterator()
+    values = (value for row in rows for value in row.values() if isinstance(value, bytes))
+    return [value.decode("utf-8", "replace") for value in values]

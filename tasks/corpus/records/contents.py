@@ -1,0 +1,119 @@
+"""What the first bytes of a file show: its encoding, its layout, or that it is something else.
+
+    look(b"\\xff\\xfea\\0", "text")                # Contents("text", "utf-16")
+    look(b'[{"text": "a"},', "jsonl")            # Contents("json", "utf-8"): one array
+    with_contents(stream, file)                  # its contents, and a stream of it in UTF-8
+
+A name promises a format. A file that holds another one is refused in a sentence that names it.
+"""
+
+import codecs
+import itertools
+import json
+import re
+from collections.abc import Iterator
+from typing import BinaryIO, NamedTuple
+
+from common.errors import UserError
+from tasks.corpus.records.values import of_json_lines
+from tasks.corpus.storage.chunks import stream_of
+from tasks.corpus.storage.files import CorpusFile
+from tasks.corpus.storage.signatures import what_else
+
+HEAD_BYTES = 4096
+_READ_BYTES = 1 << 16
+_BOMS = {  # of UTF-32 first, whose mark begins with the one of UTF-16
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+
+
+class Contents(NamedTuple):
+    """A format, one of `formats.KINDS`, and an encoding: utf-8, utf-16 or utf-32."""
+
+    kind: str
+    encoding: str
+
+
+def look(head: bytes, kind: str, on_web: bool = False) -> Contents:
+    """Return what a text file of a kind is by its first HEAD_BYTES bytes.
+
+    Raises:
+      UserError: it is none of that kind. The sentence lacks the name of the file.
+    """
+    for mark, encoding in _BOMS.items():
+        if head.startswith(mark):
+            text = head[: len(head) // 4 * 4].decode(encoding, "ignore")
+            return Contents(_layout(text.encode("utf-8", "replace"), kind), encoding)
+    if found := what_else(head, *(() if on_web or kind != "text" else ("html",))):
+        raise UserError(f"is {found}")
+    if head.count(0) > 0.9 * len(head):
+        raise UserError("begins with NUL, as a file of which not all was written: write it again")
+    if unmarked := _unmarked(head):
+        raise UserError(
+            f"looks like {unmarked} without a byte order mark: "
+            f"convert it, iconv -f {unmarked} -t UTF-8 OLD > NEW"
+        )
+    head = head.removeprefix(codecs.BOM_UTF8)
+    if kind == "text" and b"\r" in head and b"\n" not in head:
+        raise UserError("ends its lines by CR alone: convert it, tr '\\r' '\\n' < OLD > NEW")
+    return Contents(_layout(head, kind), "utf-8")
+
+
+def _unmarked(head: bytes) -> str | None:
+    """Return the encoding of more than a byte that a text seems to have."""
+    nuls, half = [head[i::2].count(0) for i in (0, 1)], len(head) // 2
+    for i, name in enumerate(("UTF-16BE", "UTF-16LE")):
+        if nuls[i] >= max(half / 100, 10 * nuls[1 - i], 1) and (nuls[i] > 2 or half < 8):
+            return name
+    if sum(nuls) > 0.6 * len(head):
+        return "UTF-32BE" if head[0] == 0 else "UTF-32LE"
+    return None
+
+
+def _layout(head: bytes, kind: str) -> str:
+    """Return "jsonl" for JSON with a record a line, "json" for any other; other kinds as given."""
+    if kind not in ("json", "jsonl"):
+        return kind
+    text = head.lstrip(b" \t\r\n\x1e")
+    if re.match(rb"\[?\s*\{\s*'", text):
+        raise UserError(
+            "has Python's quotes, which are no JSON: write each record by json.dumps(record)"
+        )
+    first, is_complete, _ = text.partition(b"\n")
+    if not is_complete:
+        return "json" if text.startswith(b"[") else "jsonl"
+    try:
+        json.loads(first)
+    except (ValueError, RecursionError):
+        in_lines = any(isinstance(each, dict) for each in of_json_lines([first]))
+        is_open = first.rstrip().endswith((b"{", b"[", b",")) or text.startswith(b"[")
+        return "json" if is_open and not in_lines else "jsonl"
+    return "jsonl"
+
+
+def with_contents(stream: BinaryIO, file: CorpusFile) -> tuple[Contents, BinaryIO]:
+    """Return what a text file is, and a stream of it in UTF-8, from the stream of its bytes.
+
+    Where UTF-16 or UTF-32 is damaged, that stream is not UTF-8 either.
+
+    Raises:
+      UserError: it is something else.
+    """
+    head = stream.read(HEAD_BYTES)
+    found = of_head(head, file)
+    data: Iterator[bytes] = itertools.chain([head], iter(lambda: stream.read(_READ_BYTES), b""))
+    if found.encoding != "utf-8":
+        text = codecs.iterdecode(data, found.encoding, "surrogatepass")
+        data = codecs.iterencode(text, "utf-8", "surrogatepass")
+    return found, stream_of(data)
+
+
+def of_head(head: bytes, file: CorpusFile) -> Contents:
+    """Return what a text file is, as `look` does, with its name in the sentence."""
+    try:
+        return look(head, file.kind, file.on_web)
+    except UserError as error:
+        raise UserError(f"{file} {error}") from None

@@ -1,0 +1,365 @@
+"""File formats: how files are cut into parts, and the records of a part.
+
+A *part* can be read independently: a byte range of an uncompressed JSONL or text file (the lines
+that begin in it), a row group of a parquet file, or an entire file of any other kind. It is read
+in *batches* of records; see `tasks.corpus.records.values`.
+
+    file = names.recognize("/data/ro.jsonl.zst")
+    layout = PartLayout(column.fields, documents="lines")
+    for part in range(layout.count(file)):
+        for records in layout.batches(file, part): ...
+"""
+
+import contextlib
+import csv
+import dataclasses
+import functools
+import io
+import itertools
+import json
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent import futures
+from typing import Any, BinaryIO, TextIO
+
+from common.errors import UserError
+from tasks.corpus.records import archives, contents, lines, parquet, values
+from tasks.corpus.records.contents import HEAD_BYTES, Contents
+from tasks.corpus.records.values import NOT_UTF8, TOO_LONG, UNREADABLE, UNUSABLE
+from tasks.corpus.storage import files
+from tasks.corpus.storage.files import CorpusFile
+
+DOCUMENTS = ("lines", "paragraphs", "files")  # of plain text
+PARALLEL = "parallel"  # the kind of several text files that are read line by line together
+PARALLEL_COLUMNS = ("source", "target")
+BATCH_RECORDS = 512
+LOCAL_PART_BYTES = 1 << 20
+REMOTE_PART_BYTES = 8 << 20
+LONGEST_LINE = 80_000_000  # bytes: 10,000,000 characters in any encoding, also JSON's
+_FOOTERS = 16  # read at a time
+_DELIMITERS = {"csv": ",;\t|", "tsv": "\t,;|"}  # the usual one first
+
+csv.field_size_limit(LONGEST_LINE)
+
+
+@dataclasses.dataclass(frozen=True)
+class PartLayout:
+    """How the files of a corpus are cut into parts and read.
+
+    `fields`: the columns to read. `documents`: what a document is in plain text, "lines",
+    "paragraphs" (lines up to an empty one, joined by spaces), "files", or the lines up to one like
+    "%". `part_bytes`: size of a byte range; by default LOCAL_PART_BYTES or REMOTE_PART_BYTES.
+    `longest`: bytes of a line, or of a JSON record; a longer one is not read.
+    """
+
+    fields: tuple[str, ...] = ("text",)
+    documents: str = "lines"
+    part_bytes: int | None = None
+    longest: int = LONGEST_LINE
+
+    def divisible(self, file: CorpusFile) -> bool:
+        """Return whether `file` can have more than one part."""
+        return file.kind == "parquet" or self._by_bytes(file)
+
+    def count(self, file: CorpusFile) -> int:
+        """Return the number of parts of `file`, at least 1; costs at most one small read."""
+        if file.kind == "parquet":
+            return max(parquet.count_groups(file), 1)
+        if self._by_bytes(file):
+            return max(-(-files.known_size(file) // self.bytes_per_part(file)), 1)
+        return 1
+
+    def bytes_per_part(self, file: CorpusFile) -> int:
+        """Return the size of the byte ranges that `file` is cut into."""
+        return self.part_bytes or (REMOTE_PART_BYTES if file.remote else LOCAL_PART_BYTES)
+
+    def _bounds(self, file: CorpusFile, part: int) -> tuple[int, int]:
+        size = self.bytes_per_part(file)
+        return part * size, min((part + 1) * size, files.known_size(file))
+
+    def batches(
+        self, file: CorpusFile, part: int, required: Sequence[str] | None = None
+    ) -> Iterator[list]:
+        """Yield the records of one part in batches, always in the same order.
+
+        Some record at the beginning of `file` must have the columns `required`, by default all;
+        parquet files have all. How the file is cut does not change what its beginning is.
+
+        Raises:
+          UserError: a column is missing.
+        """
+        if file.kind == "parquet":  # which has a schema
+            return self._rows(file, part)
+        if self._by_bytes(file):
+            found = iter([self._lines(file, *self._bounds(file, part))])
+            beginning = lambda: self._beginning(file)
+        else:
+            found, beginning = _in_batches(self._stream(file)), None
+        if part:
+            return found
+        return _check_beginning(
+            self.fields if required is None else required, found, file, beginning
+        )
+
+    def _lines(self, file: CorpusFile, start: int, stop: int) -> list:
+        found = lines.between(file, start, stop, self.longest)
+        if file.kind == "jsonl":
+            return list(values.of_json_lines(found))
+        return [values.of_text_line(line) for line in found]
+
+    def _beginning(self, file: CorpusFile) -> list:
+        """Return the records of a part of the usual size."""
+        usual = dataclasses.replace(self, part_bytes=None)
+        return self._lines(file, *usual._bounds(file, 0))
+
+    def _by_bytes(self, file: CorpusFile) -> bool:
+        is_lines = file.kind == "jsonl" or (file.kind == "text" and self.documents == "lines")
+        return (
+            is_lines
+            and not file.compression
+            and files.has_ranges(file)
+            and contents_of(file) == Contents(file.kind, "utf-8")
+        )
+
+    def _rows(self, file: CorpusFile, part: int) -> Iterator[list]:
+        check_columns(file, self.fields)
+        for batch in parquet.batches(file, part, self.fields, BATCH_RECORDS):
+            yield _rows_of(batch)
+
+    def _stream(self, file: CorpusFile) -> Iterator:
+        if file.kind == PARALLEL:
+            yield from _parallel_lines(file, self.longest)
+            return
+        with files.open_stream(file) as raw:
+            if file.kind == "tar":
+                for member, stream in archives.members(raw, file):
+                    yield from self._records(stream, member)
+            else:
+                yield from self._records(raw, file)
+
+    def _records(self, raw: BinaryIO, file: CorpusFile) -> Iterator:
+        """Yield the records of a stream of a file, or of a member of an archive."""
+        if file.kind in ("parquet", "tar"):
+            raise UserError(f"{file} lies in an archive, where it cannot be read: unpack it")
+        try:
+            found, stream = contents.with_contents(raw, file)
+            if found.kind in ("csv", "tsv"):
+                text = io.TextIOWrapper(stream, "utf-8-sig", errors="surrogateescape", newline="")
+                yield from _csv_rows(text, file, self.fields, self.longest)
+            elif found.kind == "json":
+                yield from values.of_json_text(stream, self.longest)
+            elif found.kind == "jsonl":
+                yield from values.of_json_lines(lines.of_stream(stream, self.longest))
+            else:
+                texts: Iterator = map(values.of_text_line, lines.of_stream(stream, self.longest))
+                if self.documents == "files":
+                    texts = iter([_joined(texts, self.longest, "\n")])
+                elif self.documents == "paragraphs":
+                    texts = _divided(texts, "", self.longest, " ")
+                elif self.documents != "lines":
+                    texts = _divided(texts, self.documents, self.longest, "\n")
+                yield from texts
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise files.damaged(file, error) from error
+
+
+@functools.lru_cache(maxsize=100_000)
+def contents_of(file: CorpusFile) -> Contents:
+    """Return what a file is by its first bytes, by one small read; a parquet file is not read.
+
+    Raises:
+      UserError: it is not what its name says.
+    """
+    if file.kind in ("parquet", "tar", PARALLEL):
+        return Contents(file.kind, "utf-8")
+    if not file.compression and files.has_ranges(file):
+        length = files.known_size(file)
+        return contents.of_head(files.read_range(file, 0, min(HEAD_BYTES, length)), file)
+    with files.open_stream(file) as stream:
+        return contents.of_head(stream.read(HEAD_BYTES), file)
+
+
+def _in_batches(records: Iterator) -> Iterator[list]:
+    """Yield lists of BATCH_RECORDS records, the last one shorter."""
+    while batch := list(itertools.islice(records, BATCH_RECORDS)):
+        yield batch
+
+
+def _rows_of(batch) -> list:
+    """Return the rows of an Arrow batch, NOT_UTF8 for those that cannot be decoded."""
+    try:
+        return batch.to_pylist()
+    except UnicodeDecodeError:
+        if batch.num_rows == 1:
+            return [NOT_UTF8]
+        return [row for i in range(batch.num_rows) for row in _rows_of(batch.slice(i, 1))]
+
+
+def _csv_rows(text: TextIO, file: CorpusFile, fields: Sequence[str], longest: int) -> Iterator:
+    """Yield the rows of a CSV or TSV file.
+
+    Raises:
+      UserError: a quoted field does not end, or another character than the delimiter follows its
+        end; it would contain the rows up to the next quote. Or a line is too long.
+    """
+
+    def bounded() -> Iterator[str]:
+        while line := text.readline(longest):
+            if len(line) == longest and line[-1] not in "\r\n":
+                raise UserError(f"{file} has a line of more than {longest:,} characters: cut it")
+            yield line
+
+    found = bounded()
+    header = next(found, "")
+    delimiter = _delimiter(header, file.kind, fields)
+    rows = csv.DictReader(itertools.chain([header], found), delimiter=delimiter, strict=True)
+    line = 1
+    try:
+        _ = rows.fieldnames  # reads the header
+        line = rows.line_num + 1
+        for row in rows:
+            yield _check_row(row)
+            line = rows.line_num + 1
+    except csv.Error as error:
+        raise UserError(
+            f"the row of {file} that begins at line {line} has a quote that does not end, or "
+            f"text behind one that does ({error}): quote the entire field and double each quote "
+            f'in it, "He said ""yes""", or write the file as JSONL'
+        ) from error
+
+
+def _delimiter(header: str, kind: str, fields: Sequence[str]) -> str:
+    """Return the delimiter by which a header has most of the wanted columns, or most columns."""
+
+    def columns(delimiter: str) -> tuple[int, int]:
+        found = next(csv.reader([header], delimiter=delimiter), [])
+        return len(set(found) & set(fields)), len(found)
+
+    return max(_DELIMITERS[kind], key=columns)
+
+
+def _check_row(row: dict):
+    """Return a CSV row; NOT_UTF8, or MALFORMED if it has more values than there are columns."""
+    try:
+        "".join(value for value in row.values() if value).encode()
+    except UnicodeEncodeError:
+        return NOT_UTF8
+    except TypeError:  # csv puts the surplus values into a list under None
+        return values.MALFORMED
+    return row
+
+
+def _parallel_lines(file: CorpusFile, longest: int) -> Iterator:
+    """Yield {"source", "target"} of two files, line by line."""
+    with contextlib.ExitStack() as stack:
+        opened = [(stack.enter_context(files.open_stream(side)), side) for side in file.sides]
+        streams = [contents.with_contents(*each)[1] for each in opened]
+        for pair in itertools.zip_longest(*(lines.of_stream(each, longest) for each in streams)):
+            if None in pair:
+                raise UserError(f"{file} have different numbers of lines")
+            rows = [values.of_text_line(line) for line in pair]
+            texts = zip(PARALLEL_COLUMNS, rows, strict=True)
+            bad = [row for row in rows if row in UNUSABLE]
+            yield bad[0] if bad else {k: row["text"] for k, row in texts}
+
+
+def check_documents(documents: str) -> None:
+    """Raise UserError unless `documents` is one of DOCUMENTS or a line that divides documents."""
+    is_line = bool(documents) and not documents.isalpha() and documents == documents.strip()
+    if documents not in DOCUMENTS and not is_line:
+        raise UserError(
+            f"documents is {documents!r}, but must be {', '.join(DOCUMENTS)} or the line that "
+            "stands between documents, such as '%'"
+        )
+
+
+def _divided(texts: Iterator, separator: str, longest: int, between: str) -> Iterator:
+    """Yield one document for the lines up to each that is `separator`, with `between` joined."""
+    is_text = lambda line: line in UNUSABLE or line["text"].strip() != separator
+    for is_document, group in itertools.groupby(texts, is_text):
+        if is_document:
+            yield _joined(group, longest, between)
+
+
+def _joined(group: Iterator, longest: int, between: str) -> Any:
+    found: list[str] = []
+    length = 0
+    for line in group:
+        text = line["text"].strip() if isinstance(line, dict) else UNREADABLE
+        length += longest + 1 if line is TOO_LONG else len(text)
+        if length <= longest:
+            found.append(text)
+    return TOO_LONG if length > longest else {"text": between.join(found)}
+
+
+def _missing_column(column: str, known: Iterable[str], file: CorpusFile) -> UserError:
+    return UserError(
+        f"no column {column!r} in {file}: it has {', '.join(sorted(set(known)))}; name one "
+        "of them as the task's column, or by --column"
+    )
+
+
+def columns_missing(
+    files: Iterable[CorpusFile], fields: Sequence[str], seconds: float
+) -> list[UserError]:
+    """Return the errors of `check_columns` for parquet files whose footers are read in that time.
+
+    They are read in random order, some at a time.
+    """
+    found = [file for file in files if file.kind == "parquet"]
+    random.Random(0).shuffle(found)
+    end = time.monotonic() + seconds
+
+    def check(file: CorpusFile) -> UserError | None:
+        try:
+            if time.monotonic() < end:
+                check_columns(file, fields)
+        except UserError as error:
+            return error
+        return None
+
+    with futures.ThreadPoolExecutor(_FOOTERS) as pool:
+        return [error for error in pool.map(check, found) if error]
+
+
+def check_columns(file: CorpusFile, fields: Sequence[str]) -> None:
+    """Raise UserError for a column that a parquet file lacks, by its footer."""
+    if file.kind == "parquet":
+        known = parquet.column_names(file)
+        for missing in (field for field in fields if field not in known):
+            raise _missing_column(missing, known, file)
+
+
+def _check_beginning(
+    required: Sequence[str],
+    batches: Iterator[list],
+    file: CorpusFile,
+    beginning: Callable[[], list] | None = None,
+) -> Iterator[list]:
+    """Yield the batches of records that a file begins with; some record must have each column.
+
+    A column that the first batch lacks may be in what `beginning` returns.
+
+    Raises:
+      UserError: names the missing column and those that exist.
+    """
+    for i, batch in enumerate(batches):
+        if i == 0 and _lacking(batch, required):
+            rows = _rows(beginning() if beginning else batch)
+            for column in _lacking(rows, required):
+                raise _missing_column(
+                    column, (name for r in rows for name in values.paths(r)), file
+                )
+        yield batch
+
+
+def _lacking(found: list, required: Sequence[str]) -> list[str]:
+    """Return the columns that no record has, where some record can be read."""
+    rows = _rows(found)
+    has = lambda row, field: field in row or field in values.paths(row)
+    return [field for field in required if rows and not any(has(row, field) for row in rows)]
+
+
+def _rows(found: list) -> list[dict]:
+    return [record for record in found if record not in UNUSABLE]

@@ -1,0 +1,169 @@
+"""Corpora on the Hugging Face hub: the files of each split, at a fixed revision.
+
+    splits = find_splits("dumitrescustefan/rlm", config=None, revision=None)
+    splits["train"]  # [CorpusFile("hf://datasets/dumitrescustefan/rlm@<commit>/...")]
+
+`datasets` reads the repository's card and layout, as `load_dataset(..., streaming=True)` does, with
+the same token: HF_TOKEN or the saved login. The commit is part of every address, so all reads are
+of one revision. Of a data set in another format (arrow, xml, …), or made by a script, which
+`datasets` no longer runs, the hub's own copy in parquet is read.
+"""
+
+import contextlib
+import dataclasses
+import difflib
+import functools
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from absl import logging
+
+from common.arguments import check_hub_token
+from common.errors import UserError
+from tasks.corpus.storage import files, names
+from tasks.corpus.storage.files import CorpusFile
+from tasks.corpus.storage.retry import causes
+
+PARQUET = "refs/convert/parquet"  # the branch with the hub's copies
+
+
+@functools.lru_cache(maxsize=64)
+def find_splits(
+    corpus: str, config: str | None, revision: str | None
+) -> Mapping[str, Sequence[CorpusFile]]:
+    """Request a data set's files by split; None means its default and its main branch.
+
+    Raises:
+      UserError: it does not exist, is private or gated without a valid token, has no such
+        configuration, or is in another format and has no copy.
+      ConnectionError: the hub cannot be reached; a retry may succeed.
+    """
+    import datasets
+
+    check_hub_token()
+    try:
+        builder = datasets.load_dataset_builder(corpus, config, revision=revision)
+    except RuntimeError as error:
+        if "scripts are no longer supported" not in str(error):
+            raise
+        why = "made by a script, which the datasets library no longer runs"
+    except Exception as error:
+        if config and revision and "BuilderConfig" in str(error):
+            # A run that reads a copy has pinned its commit, where configurations are folders.
+            with contextlib.suppress(FileNotFoundError):
+                return _copy_in_parquet(corpus, config, revision, why="")
+        raise _explain(error, corpus, config) from error
+    else:
+        urls = {str(s): list(found) for s, found in (builder.config.data_files or {}).items()}
+        # Of archives `datasets` makes columns, which the copy in parquet has.
+        known = lambda url: None if (f := names.recognize(url)) and f.kind == "tar" else f
+        splits = {split: [known(url) for url in found] for split, found in urls.items()}
+        if not any(None in found for found in splits.values()):
+            _say_renamed(corpus)
+            return splits  # type: ignore[return-value]  # without None
+        why = "of no format that is read here"
+    why = f"corpus {corpus!r} is {why}"
+    if revision:
+        raise UserError(f"{why}, and the hub has no copy of revision {revision!r}: leave it out")
+    try:
+        return _copy_in_parquet(corpus, config, PARQUET, why)
+    except FileNotFoundError as error:
+        raise UserError(
+            f"{why}, and the hub has no copy of it in parquet: give its files by `files`"
+        ) from error
+
+
+def _say_renamed(corpus: str) -> None:
+    """Log the new name of a repository, which the hub leads to from the old one."""
+    import huggingface_hub
+
+    with contextlib.suppress(Exception):  # nothing depends on it
+        if (name := huggingface_hub.HfApi().dataset_info(corpus).id) != corpus:
+            logging.warning("corpus %s is called %s on the hub now, where it is read", corpus, name)
+
+
+def _copy_in_parquet(
+    corpus: str, config: str | None, revision: str, why: str
+) -> dict[str, list[CorpusFile]]:
+    """Return the files of the hub's copy, which are <config>/<split>/<number>.parquet."""
+    import datasets
+
+    builder = datasets.load_dataset_builder(corpus, data_dir=config, revision=revision)
+    urls = {str(s): list(found) for s, found in builder.config.data_files.items()}
+    folders = [url.split("/")[-3:-1] for found in urls.values() for url in found]
+    if len(configs := {name for name, _ in folders}) > 1:
+        raise UserError(f"{why}; of its copy set `config` to one of {sorted(configs)}")
+    if any(split.startswith("partial-") for _, split in folders):
+        raise UserError(
+            f"{why}, and the hub's copy holds only its beginning: give its files by `files`"
+        )
+    return {split: [CorpusFile(url, "parquet") for url in found] for split, found in urls.items()}
+
+
+def with_lengths(listed: Sequence[CorpusFile]) -> list[CorpusFile]:
+    """Return the files with their lengths, by one request for each folder on the hub."""
+    lengths: dict[str, int | None] = {}
+    for folder in {f.url.rpartition("/")[0] for f in listed if f.url.startswith("hf://")}:
+        fs, path = files.filesystem(folder)
+        lengths |= {entry["name"]: entry.get("size") for entry in fs.ls(path, detail=True)}
+    length = lambda f: lengths.get(f.url.removeprefix("hf://"), f.length)
+    return [dataclasses.replace(f, length=length(f)) for f in listed]
+
+
+def know_files(listed: Iterable[CorpusFile]) -> None:
+    """Enter files that another host has listed into the hub client's directory cache.
+
+    The client would otherwise list their folders before the first read: once on every host.
+    """
+    for file in listed:
+        if file.url.startswith("hf://") and file.length is not None:
+            fs, path = files.filesystem(file.url)
+            folder = fs.dircache.setdefault(path.rpartition("/")[0], [])
+            if all(entry["name"] != path for entry in folder):
+                unknown = dict.fromkeys(("blob_id", "lfs", "last_commit", "security"))
+                folder.append({"name": path, "size": file.length, "type": "file", **unknown})
+
+
+def commit_of(url: str) -> str | None:
+    """Return the commit in the address of a file on the hub, None elsewhere."""
+    found = re.match(r"hf://(?:datasets/)?[^@]+@([0-9a-f]{40})(?:/|$)", url)
+    return found[1] if found else None
+
+
+def _explain(error: Exception, corpus: str, config: str | None) -> Exception:
+    """Return the error to raise: one sentence if a user can fix the cause, else `error` itself."""
+    import datasets
+    import huggingface_hub
+
+    names = {type(each).__name__ for each in [error, *causes(error)]}
+    if "OfflineModeIsEnabled" in names or huggingface_hub.constants.is_offline_mode():
+        return UserError(
+            f"corpus {corpus!r} is on the hub, but HF_HUB_OFFLINE or HF_DATASETS_OFFLINE is set: "
+            "unset it, or name local files"
+        )
+    if "LocalEntryNotFoundError" in names or "LocalEntryNotFoundError" in str(error):
+        return ConnectionError("the hub does not answer")
+    if "GatedRepoError" in names or "is a gated dataset" in str(error):
+        token = "" if huggingface_hub.get_token() else ", and set HF_TOKEN or run `hf auth login`"
+        return UserError(
+            f"corpus {corpus!r} is gated: accept its conditions at "
+            f"https://huggingface.co/datasets/{corpus} with your account{token}"
+        )
+    if isinstance(error, datasets.exceptions.DatasetNotFoundError):
+        if huggingface_hub.get_token() is None:
+            return UserError(
+                f"corpus {corpus!r} is not on the hub or is private, and no token is set: check "
+                "the name, and set HF_TOKEN or run `hf auth login`"
+            )
+        return UserError(
+            f"corpus {corpus!r} is not on the hub, or your token may not read it: check the name, "
+            "and that the account of HF_TOKEN or `hf auth login` has access"
+        )
+    if isinstance(error, ValueError) and "BuilderConfig" in str(error):
+        known = re.findall(r"'([^']+)'", str(error).partition("[")[2])
+        close = difflib.get_close_matches(str(config), known, n=3) or known[:20]
+        return UserError(
+            f"corpus {corpus!r} has no configuration {config!r}; of its {len(known)} the nearest "
+            f"are {', '.join(close)}"
+        )
+    return error

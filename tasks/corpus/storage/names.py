@@ -1,0 +1,133 @@
+"""What the name of a file says: its format and compression, or that it is no data.
+
+recognize("/data/ro.jsonl.zst")     # CorpusFile("/data/ro.jsonl.zst", "jsonl", "zst")
+is_beside("train.sha256.txt")       # True
+"""
+
+import os
+import re
+
+from common.errors import UserError
+from common.secrets import public
+from tasks.corpus.storage.decompress import COMPRESSIONS
+from tasks.corpus.storage.files import CorpusFile
+
+LIST = "@"  # before the address of a list of addresses
+KINDS = {
+    "jsonl": "jsonl",
+    "ndjson": "jsonl",
+    "json": "json",
+    "csv": "csv",
+    "tsv": "tsv",
+    "txt": "text",
+    "text": "text",
+    "parquet": "parquet",
+    "tar": "tar",
+}
+# Splits, and what they are called.
+SPLITS = {
+    "train": ("train",),
+    "validation": ("validation", "valid", "val", "dev"),
+    "test": ("test",),
+}
+_TARS = {"tgz": "gz", "txz": "xz", "tbz2": "bz2", "tzst": "zst"}  # in one suffix
+# Formats that are not read, and a command that writes those that are.
+OTHER_FORMATS = {
+    "zip": "unzip {0} -d FOLDER",
+    "7z": "7z x {0} -oFOLDER",
+    "rar": "7z x {0} -oFOLDER",
+    "lz4": "lz4 -d {0}",
+    "arrow": "python -c 'import datasets; "
+    'datasets.Dataset.from_file("{0}").to_parquet("NEW.parquet")\'',
+    "feather": 'python -c \'import pandas; pandas.read_feather("{0}").to_parquet("NEW.parquet")\'',
+    "xlsx": 'python -c \'import pandas; pandas.read_excel("{0}").to_csv("NEW.csv")\'',
+}
+_OTHER_SUFFIXES = (*OTHER_FORMATS, "part", "partial", "crdownload", "incomplete", "aria2")
+# How the names of files end that lie beside a corpus.
+_BESIDE = re.compile(
+    r"(^|[-_. ])((?P<checksum>(md5|sha\d*|crc32|checksum)(s|sums?)?(\.txt)?)"
+    r"|((train(er|ing)?|dataset)[-_.])?(logs?|readme|licen[cs]e|copying|notice|manifest|meta|"
+    r"metadata|stats|statistics|infos?|config|state|args|arguments|schema|index)([-_.]?\d+)*"
+    r"\.(txt|json))$",
+    re.IGNORECASE,
+)
+
+
+def recognize(url: str, kind: str | None = None) -> CorpusFile | None:
+    """Return the file that `url` names, by its suffixes; None if it is not a corpus file.
+
+    With a `kind`, only the suffix of a compression is looked at.
+    """
+    name = name_of(url).lower()
+    stem, _, suffix = name.rpartition(".")
+    if suffix in _TARS and not kind:
+        return CorpusFile(url, "tar", _TARS[suffix])
+    compression = suffix if suffix in COMPRESSIONS else ""
+    _, dot, suffix = (stem if compression else name).rpartition(".")
+    kind = kind or (KINDS.get(suffix) if dot else None)  # "text" and "owner/text" have none
+    return CorpusFile(url, kind, compression) if kind else None
+
+
+def name_of(url: str) -> str:
+    """Return the name of a file, without its folder and, of an address, without its query."""
+    return (url.split("?")[0] if "://" in url else url).rpartition("/")[2]
+
+
+def is_file(url: str) -> bool:
+    """Return whether a name is of a file of data, also in a format that is not read."""
+    return recognize(url) is not None or is_other(url)
+
+
+def is_files(corpus: str) -> bool:
+    """Return whether a corpus is files: a path, address, pattern or list, and no folder or name."""
+    if corpus.startswith(LIST):
+        return True
+    if "://" in corpus:
+        return recognize(corpus) is not None
+    path = os.path.expanduser(corpus)
+    return (
+        path.startswith(("/", ".")) and ("*" in path or is_file(path)) and not os.path.isdir(path)
+    )
+
+
+def given(corpus: str) -> str:
+    """Return a corpus that a command is given as a source takes it: a path from here on, if any."""
+    path = os.path.expanduser(corpus)
+    is_here = "*" in corpus or is_file(corpus) or os.path.exists(path)
+    is_path = is_here and "://" not in corpus and not corpus.startswith(LIST)
+    return os.path.abspath(path) if is_path else corpus
+
+
+def is_other(name: str) -> bool:
+    """Return whether a name is of data in a format that is not read, or of a part of data."""
+    return name.lower().rpartition(".")[2] in _OTHER_SUFFIXES
+
+
+def is_beside(name: str, entirely: bool = False) -> bool:
+    """Return whether a name is of a checksum, a log or a note beside a corpus.
+
+    With `entirely` it is no more than that: "readme.txt", but not "git-config.txt".
+    """
+    found = _BESIDE.search(name)
+    return found is not None and not (entirely and found.start() and not found["checksum"])
+
+
+def data_in(url: str) -> CorpusFile | None:
+    """Return the file, None if its name says that it lies beside a corpus or is none."""
+    return None if is_beside(name_of(url)) else recognize(url)
+
+
+def not_read(url: str) -> UserError:
+    """Return the error to raise for a file whose name has no known suffix."""
+    name = name_of(url).lower()
+    shown = public(url)
+    if command := OTHER_FORMATS.get(name.rpartition(".")[2]):
+        return UserError(f"{shown!r} is of a format that is not read: {command.format(shown)}")
+    if is_other(name):
+        return UserError(f"{shown!r} is not complete: fetch it again, or delete it")
+    kinds = ", ".join(f".{kind}" for kind in KINDS)
+    return UserError(
+        f"{shown!r} is of no known format: if it is plain text, end its name in .txt; all names "
+        f"that are read end in one of {kinds}, plus {', '.join('.' + c for c in COMPRESSIONS)} if "
+        f"compressed, and a list of addresses is written {LIST + shown!r}"
+    )

@@ -1,0 +1,1 @@
+"""The files that `tasks.new_language` and `tasks.new_job` write."""

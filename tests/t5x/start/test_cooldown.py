@@ -1,0 +1,56 @@
+"""A branch that finishes a run: what it starts from, how its rate falls, what is refused."""
+
+import numpy as np
+import pytest
+
+from t5x import schedules
+from t5x.checkpointing.config import (
+    CheckpointConfig,
+    RestoreCheckpointConfig,
+    SaveCheckpointConfig,
+)
+from t5x.start import cooldown
+
+SAVE = SaveCheckpointConfig(period=5)
+PUBLIC = RestoreCheckpointConfig("gs://public/checkpoint_100", "specific")
+
+
+def test_a_branch_starts_from_its_source_and_its_data_position():
+    found = cooldown.branch(
+        "runs/long/checkpoint_70/", 10, "runs/x", CheckpointConfig(SAVE, PUBLIC)
+    )
+    assert found.save is SAVE
+    assert found.restore == RestoreCheckpointConfig(
+        "runs/long/checkpoint_70", "specific", restore_dataset=True
+    )
+
+
+REFUSED = {
+    "no step in its name": (("runs/long", 10, "runs/x"), "whose name does not say its step"),
+    "no end": (("runs/long/checkpoint_7", None, "x"), "so that the cooldown has no end; set TRAIN"),
+    "its own source": (("runs/y/checkpoint_7", 5, "runs/y/"), "set MODEL_DIR to another folder"),
+    "its own source by another path": (
+        ("runs/y/checkpoint_7", 5, "runs/z/../y"),
+        "MODEL_DIR is runs/z/../y, the run of train.cooldown_from",
+    ),
+    "its own bucket": (("gs://b/y/checkpoint_7", 5, "gs://b/y"), "to another folder"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_it_is_refused_in_one_sentence(name):
+    given, said = REFUSED[name]
+    with pytest.raises(ValueError, match=said) as caught:
+        cooldown.branch(*given, CheckpointConfig(SAVE))
+    assert "\n" not in str(caught.value)
+
+
+def test_the_rate_is_that_of_the_run_times_a_straight_line():
+    run = schedules.create_learning_rate_scheduler("constant * rsqrt_decay", 1.0, 100)
+    rate = cooldown.cooled(run, "runs/long/checkpoint_400", 480)
+    steps = np.arange(400, 480)
+    left = (480 - steps) / 80
+    np.testing.assert_allclose(rate(steps), left / np.sqrt(steps), rtol=1e-6)
+    assert rate(400) == run(400)
+    assert rate(480) == 0
+    assert rate(400).dtype == np.float32

@@ -1,0 +1,162 @@
+"""MODEL_DIR: whether it can be written, and what describes the run in it."""
+
+import pathlib
+import types
+
+import jax
+import optax
+import pytest
+
+from convert.run.model_dir import TrainedRun
+from fakes import toy
+from t5x import optimizers
+from t5x.checkpointing.config import RestoreCheckpointConfig
+from t5x.partitioning import PjitPartitioner
+from t5x.start import model_dir
+from t5x.start.checkpoint import Start
+from t5x.train_state import state_specs
+from tasks import vocabularies
+
+
+@pytest.mark.parametrize("folder", ["new/run", "old/run", "old"])
+def test_a_check_leaves_nothing(folder, tmp_path):
+    (tmp_path / "old").mkdir()
+    model_dir.check_writable(str(tmp_path / folder))
+    assert list(tmp_path.rglob("*")) == [tmp_path / "old"]
+
+
+def test_a_folder_that_cannot_be_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(
+        ValueError, match=r"MODEL_DIR is .*file/run, which cannot be written \("
+    ) as e:
+        model_dir.check_writable(str(tmp_path / "file" / "run"))
+    assert "\n" not in str(e.value)
+
+
+def test_a_bucket_that_cannot_be_opened_is_refused_at_once():
+    with pytest.raises(ValueError, match=r"^MODEL_DIR is az://b/run, but .* mount the bucket"):
+        model_dir.check_writable("az://b/run")
+
+
+def test_a_folder_that_hosts_do_not_share_is_refused(tmp_path, monkeypatch):
+    """Host 1 of a pod, whose host 0 writes elsewhere."""
+    monkeypatch.setattr(model_dir, "_write_probe", lambda *_: None)
+    monkeypatch.setattr(jax, "process_index", lambda: 1)
+    with pytest.raises(ValueError, match=r"host 1 does not share with host 0.* gs:// bucket") as e:
+        model_dir.check_writable(str(tmp_path), seconds=0.0)
+    assert "\n" not in str(e.value)
+
+
+def test_a_vocabulary_that_is_the_copy_itself_survives(tmp_path):
+    copy = tmp_path / "vocabulary.model"
+    copy.write_bytes(b"pieces" * 200_000)
+    model = toy.model()
+    specs = state_specs(model, PjitPartitioner(2))
+    model.output_vocabulary = types.SimpleNamespace(sentencepiece_model_file=str(copy))
+    model_dir.write_description(str(tmp_path), model, specs)
+    assert copy.read_bytes() == b"pieces" * 200_000
+
+
+def test_the_tokenizer_of_an_encoder_is_kept(tmp_path):
+    model = toy.model()
+    specs = state_specs(model, PjitPartitioner(2))
+    path = f"{vocabularies.ro_mini_wordpiece()}/tokenizer.json"
+    model.input_vocabulary = types.SimpleNamespace(tokenizer_file=path)
+    for _ in range(2):
+        model_dir.write_description(str(tmp_path), model, specs)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        wanted = pathlib.Path(vocabularies.ro_mini_wordpiece(), name).read_bytes()
+        assert (tmp_path / "tokenizer" / name).read_bytes() == wanted
+
+
+def test_a_run_is_described_by_its_parameters(tmp_path):
+    model = toy.shared_model()
+    specs = state_specs(model, PjitPartitioner(2))
+    model_dir.write_description(str(tmp_path), model, specs)
+    lines = (tmp_path / "model-info.txt").read_text().splitlines()
+    count = sum(x.size for x in jax.tree.leaves(specs.state.params))
+    assert lines[-1] == f"parameters: {count:,}"
+    (kernel,) = [line for line in lines if line.startswith("encoder/layers_0/mlp/wi/kernel ")]
+    assert "(16, 32)" in kernel
+    assert "model" in kernel
+    assert not (tmp_path / "vocabulary.model").exists()  # bytes have no file
+
+
+def test_a_run_keeps_its_vocabulary(tmp_path):
+    own = Start(f"{tmp_path}/checkpoint_1", None)
+    other = Start(own.path, RestoreCheckpointConfig(own.path))
+    (tmp_path / "mine.model").write_text("pieces")
+    model = types.SimpleNamespace(
+        input_vocabulary=None,
+        output_vocabulary=types.SimpleNamespace(
+            sentencepiece_model_file=str(tmp_path / "mine.model")
+        ),
+    )
+    model_dir.check_vocabulary(own, model)  # of upstream's run there is no copy
+    (tmp_path / "vocabulary.model").write_text("pieces")
+    model_dir.check_vocabulary(own, model)
+    (tmp_path / "mine.model").write_text("other pieces")
+    model_dir.check_vocabulary(other, model)  # it starts a run of its own
+    with pytest.raises(ValueError, match=r"its vocabulary.model, which differs from .*mine.model"):
+        model_dir.check_vocabulary(own, model)
+    (tmp_path / "tokenizer").mkdir()
+    (tmp_path / "tokenizer/tokenizer.json").write_text("words")
+    (tmp_path / "other.json").write_text("other words")
+    encoder = types.SimpleNamespace(
+        output_vocabulary=None,
+        input_vocabulary=types.SimpleNamespace(tokenizer_file=str(tmp_path / "other.json")),
+    )
+    with pytest.raises(ValueError, match=r"with its tokenizer/tokenizer.json"):
+        model_dir.check_vocabulary(own, encoder)
+
+
+def test_a_run_keeps_its_classes(tmp_path):
+    own = Start(f"{tmp_path}/checkpoint_1", None)
+    other = Start(own.path, RestoreCheckpointConfig(own.path))
+    task = lambda labels: types.SimpleNamespace(name="mood", labels=lambda: labels)
+    unlabelled = types.SimpleNamespace(name="text")
+    labels = {"good": "g", "bad, or worse": "b"}
+    model_dir.check_labels(own, [task(labels)])  # an older run has no such file
+    model_dir.write_labels(str(tmp_path), [task(labels), unlabelled])
+    for same in ([task(labels)], [unlabelled], [task(dict(reversed(labels.items())))]):
+        model_dir.check_labels(own, same)
+    for changed in ({"good": "b", "bad, or worse": "g"}, {"good": "g", "bad": "b"}, {"good": "g"}):
+        model_dir.check_labels(other, [task(changed)])  # it starts a run of its own
+        with pytest.raises(ValueError, match=r"mood .*MODEL_DIR") as caught:
+            model_dir.check_labels(own, [unlabelled, task(changed)])
+        assert "\n" not in str(caught.value)
+
+
+def test_states_of_the_same_names_are_distinguished_by_the_runs_description(tmp_path):
+    model, path = toy.model(), f"{tmp_path}/checkpoint_8/"
+    unnamed = optimizers.chain([optax.sgd(0.1)])
+
+    def found(optimizer):
+        model.optimizer_def = optimizer
+        return model_dir.saved_by_another(path, model)
+
+    assert found(optimizers.adamw_scaled()) is None  # without a description
+    model.optimizer_def = optimizers.adamw()
+    specs = state_specs(model, PjitPartitioner(2))
+    model_dir.write_description(str(tmp_path), model, specs)
+    assert found(optimizers.adamw(beta2=0.9)) is None
+    said = "the saved state is of optimizers.adamw, not of optimizers.adamw_scaled"
+    assert found(optimizers.adamw_scaled()) == said
+    assert found(unnamed) is None  # an optimizer without a name
+    model.optimizer_def = unnamed
+    model_dir.write_description(str(tmp_path), model, specs)
+    assert found(optimizers.adamw_scaled()) is None
+    (tmp_path / "model-info.txt").write_bytes(b"\xff\nparameters: 5\n")  # not ours
+    assert found(optimizers.adamw_scaled()) is None
+
+
+def test_the_labels_of_a_classifier_are_kept_where_a_converter_finds_them(tmp_path):
+    run = TrainedRun(str(tmp_path), {})
+    model_dir.write_labels(str(tmp_path), [types.SimpleNamespace(name="summaries")])
+    assert run.labels() == {}
+    labels = {"yes, but late": "y", "так": "t"}
+    model_dir.write_labels(
+        str(tmp_path), [types.SimpleNamespace(name="mails", labels=lambda: labels)]
+    )
+    assert run.labels() == {"mails": labels}

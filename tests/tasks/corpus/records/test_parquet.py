@@ -1,0 +1,36 @@
+"""The footer of a remote parquet file is fetched once, and only its wanted columns."""
+
+import io
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tasks.corpus.records.formats import PartLayout
+from tasks.corpus.storage import files
+from tasks.corpus.storage.files import CorpusFile
+
+
+def test_footers_of_many_remote_files_are_fetched_once_each(monkeypatch):
+    table = pa.table({"text": [f"text {i}" for i in range(400)], "id": list(range(400))})
+    out = io.BytesIO()
+    pq.write_table(table, out, row_group_size=1)
+    data, fetched = out.getvalue(), []
+    footer = int.from_bytes(data[-8:-4], "little")
+    assert footer > 1 << 16  # it needs a second read
+
+    def read_range(file, start, stop):
+        fetched.append((file.url, start, stop))
+        return data[start:stop]
+
+    monkeypatch.setattr(files, "read_range", read_range)
+    names = [f"hf://datasets/user/name@main/{i}.parquet" for i in range(40)]
+    many = [CorpusFile(name, "parquet", length=len(data)) for name in names]
+    layout = PartLayout(("text",))
+    for part in (7, 3):
+        for file in many:
+            assert layout.count(file) == 400
+            assert list(layout.batches(file, part)) == [[{"text": f"text {part}"}]]
+    for name in names:
+        sizes = [stop - start for url, start, stop in fetched if url == name]
+        assert len(sizes) == 2 + 2
+        assert sum(sizes) < footer + (1 << 16) + 400  # of one column, of two parts
