@@ -1,6 +1,7 @@
 """End every command in one way: one sentence about what went wrong, and a status.
 
-raise UserError("BATCH_SIZE is 3, but 2 devices share a batch; set it to a multiple of 2.")
+raise UserError("BATCH_SIZE", 3, "but 2 devices share a batch", "set it to a multiple of 2")
+# Error: BATCH_SIZE is 3, but 2 devices share a batch; set it to a multiple of 2.
 
 @errors.guarded
 def main(argv: list[str]) -> int: ...
@@ -26,7 +27,7 @@ import traceback
 from collections.abc import Callable, Iterable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import ParamSpec, Self, TypeVar
 
 from common.secrets import public
 
@@ -40,21 +41,71 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class UserError(ValueError):
-    """The user can fix it: the text is one sentence with value, limit, reason and what to set."""
+class CommandError(Exception):
+    """What ends a command, told in one sentence that is made of fields.
 
+    UserError("TRAIN_STEPS", 0, "but must be positive", "set it to 1 or more")
+    UserError("a.jsonl", why="holds no record", to_set="leave it out")
+    UserError(why="two devices share a batch of 3", to_set="set BATCH_SIZE to 4").at("task ro")
 
-class Failure(RuntimeError):
-    """What the command needs has failed, and the text says so in one sentence.
+    str(error)      # task ro: two devices share a batch of 3; set BATCH_SIZE to 4.
+    error.fault     # task ro: two devices share a batch of 3
+    error.to_set    # set BATCH_SIZE to 4
 
-    The same command may succeed later.
+    Args:
+      setting: the setting, flag or file at fault, as the user writes it.
+      value: its value; a text is shown in quotes.
+      why: what is wrong; it goes on where setting and value end.
+      to_set: what to do about it, as an imperative.
     """
+
+    def __init__(self, setting: str = "", value: object = ..., why: str = "", to_set: str = ""):
+        super().__init__(setting, value, why, to_set)  # by which a copy is made
+        self.setting, self.value, self.why, self.to_set = setting, value, why, to_set
+        self.where = ""
+
+    def at(self, where: str) -> Self:
+        """Name the task, file or line of the fault before the sentence, and return the error."""
+        self.where = f"{where}: {self.where}"
+        return self
+
+    @property
+    def fault(self) -> str:
+        """The sentence without what to do."""
+        subject = self.setting
+        if self.value is not ...:
+            shown = repr(self.value) if isinstance(self.value, str) else str(self.value)
+            subject += f" is {shown}" + (", " if self.why else "")
+        elif subject and self.why and self.why[0] not in ",:;'":
+            subject += " "
+        return f"{self.where}{subject}{self.why}".rstrip(".")
+
+    @property
+    def told(self) -> dict[str, str]:
+        """The fields of the same sentence as texts, for another process."""
+        return {"why": self.fault, "to_set": self.to_set}
+
+    def __str__(self):
+        return f"{self.fault}{f'; {self.to_set}' if self.to_set else ''}".rstrip(".") + "."
+
+
+class UserError(CommandError, ValueError):
+    """The user can fix it: value, limit, reason and what to set."""
+
+
+class Failure(CommandError, RuntimeError):
+    """What the command needs has failed; the same command may succeed later."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return " (the nearest known name is 'x')" for a sentence, or "" if none is similar."""
     found = difflib.get_close_matches(name, sorted(set(known)), n=1, cutoff=0.5)
     return f" (the nearest known name is {found[0]!r})" if found else ""
+
+
+def text_of(error: BaseException) -> str:
+    """Return an error's text without the configurables through which gin says that it passed."""
+    return str(error).split("\n  In call to configurable")[0].strip()
 
 
 def first_line(error: BaseException) -> str:
@@ -113,8 +164,7 @@ def report(error: BaseException, stopped: str = STOPPED) -> int:
     if isinstance(error, KeyboardInterrupt):
         say(stopped)
         return INTERRUPTED
-    # gin appends the configurables through which an exception passed.
-    text = str(error).split("\n  In call to configurable")[0].strip()
+    text = text_of(error)
     status, sentence = _explained(error, text)
     if not sentence:
         first = text.partition("\n")[0].rstrip(" .") or "no message"
@@ -148,10 +198,7 @@ def _shortened(sentence: str) -> str:
 
 
 def _explained(error: BaseException, text: str) -> tuple[int, str]:
-    """Return the status and the sentence of an error, "" for a bug.
-
-    Only the text is asked: gin raises a copy of an exception whose attributes are empty.
-    """
+    """Return the status and the sentence of an error, "" for a bug."""
     absent = re.match(r"No module named '(\w+)", text)
     if isinstance(error, ModuleNotFoundError) and absent and not (ROOT / absent[1]).exists():
         return REFUSED, missing(absent[1])

@@ -8,10 +8,11 @@ where it cannot look. Any other exception is a fault of the check and not of the
 import dataclasses
 import functools
 import itertools
-import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
+
+from common.errors import CommandError, text_of
 
 T = TypeVar("T")
 OK, WARNING, FAILS, NOT_CHECKED = "ok", "warning", "fails", "not checked"
@@ -54,21 +55,14 @@ def run_check(name: str, check: Callable[..., CheckResult], *arguments: Any) -> 
         result = check(*arguments)
     except NotChecked as error:
         result = CheckResult(NOT_CHECKED, str(error))
+    except CommandError as error:
+        result = fails(error.fault, error.to_set)
     except ValueError as error:
-        result = fails(*_split(str(error)))
+        result = fails(" ".join(text_of(error).split()).rstrip("."))
     except Exception as error:
         reason = f"{type(error).__name__}: {error}".splitlines()[0][:200]
         result = CheckResult(NOT_CHECKED, f"the check itself failed: {reason}")
     return dataclasses.replace(result, check=name)
-
-
-def _split(message: str) -> tuple[str, str]:
-    """Split an error message into the fault and what to set."""
-    message = " ".join(message.split())
-    # gin appends the configurables through which an exception passed.
-    message = re.sub(r" In call to configurable .*", "", message)
-    cut = re.fullmatch(r"(.*?)[;:,] (?:and )?((?:set|pass|include|make|check) .*?)\.?", message)
-    return (cut[1], cut[2]) if cut else (message.rstrip("."), "")
 
 
 def counted(number: float, noun: str, spec: str = ",") -> str:

@@ -13,8 +13,8 @@ files are yours to change; existing ones are kept unless --overwrite is given.
 With --from a language is added to a model that exists (`tasks.scaffold.added_language`): a Hugging
 Face T5, mT5, umT5, ByT5, XLM-R, RoBERTa or ModernBERT, or a run of your own. --keep names the
 languages that stay, whose text is read too (`eng=/data/en/*.txt` for files of yours); the
-vocabulary is cut to them. With --keep all no piece is cut. With --decay_only the new language is read while the learning
-rate falls, and only the others before.
+vocabulary is cut to them. With --keep all no piece is cut. With --decay_only the new language is
+read while the learning rate falls, and only the others before.
 """
 
 if __name__ == "__main__":  # before any library writes to stderr

@@ -21,7 +21,7 @@ from typing import Any
 
 import jax
 
-from common.errors import Failure, UserError
+from common.errors import CommandError, Failure, UserError
 from preflight.aot import slices
 from preflight.aot.cost import Figures
 from preflight.aot.hlo import Program
@@ -124,7 +124,7 @@ def _ask(
         raise CompileError(f"the compiler's process ended with status {process.returncode}: {last}")
     answer = json.loads(lines[-1])
     if "refused" in answer:
-        raise UserError(answer["refused"])
+        raise UserError(**answer["refused"])
     if "error" in answer:
         raise error_of(answer["error"], answer["arguments_gib"])
     return answer
@@ -144,8 +144,10 @@ def serve(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
     """Read a request from stdin and print `answer(request)`, or why it is refused, as JSON."""
     try:
         answered = answer(json.load(sys.stdin))
+    except CommandError as error:
+        answered = {"refused": error.told}
     except ValueError as error:
-        answered = {"refused": str(error)}
+        answered = {"refused": {"why": str(error)}}
     except _NotCompiled as error:
         answered = {"error": error.args[0], "arguments_gib": error.args[1]}
     print(json.dumps(answered))

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from common.errors import Failure, UserError
+from common.errors import CommandError, Failure, UserError
 
 T = TypeVar("T")
 
@@ -66,14 +66,15 @@ def broadcast_from_first(find: Callable[[], T]) -> T:
         except Exception as error:
             raised = error
             kind = "refused" if isinstance(error, ValueError) else "failed"
-            message = json.dumps({kind: str(error)}).encode()
+            told = error.told if isinstance(error, CommandError) else {"why": str(error)}
+            message = json.dumps({kind: told}).encode()
     size = int(multihost_utils.broadcast_one_to_all(np.int32(len(message))))
     padded = np.frombuffer(message.ljust(size), np.uint8)
     answer = json.loads(bytes(np.asarray(multihost_utils.broadcast_one_to_all(padded), np.uint8)))
     if "found" in answer:
         return answer["found"]
-    ((kind, text),) = answer.items()
-    raise raised or (UserError if kind == "refused" else Failure)(text)
+    ((kind, told),) = answer.items()
+    raise raised or (UserError if kind == "refused" else Failure)(**told)
 
 
 def gather(mine: Any) -> list[Any]:

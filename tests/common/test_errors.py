@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import pathlib
+import pickle
 import re
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import gin
 from common import errors
 from common.errors import Failure, UserError
 from fakes.paths import ROOT
+from fakes.refuses import refuses
 from preflight.aot import slices
 from tasks.cache.__main__ import check_beam_options
 
@@ -43,6 +45,9 @@ def test_a_value_is_returned_and_an_exit_is_left_alone():
     assert caught.value.code == 7
 
 
+X_IS_1 = "x is 1, but must be even; set it to 2."
+
+
 class Unreachable(UserError, ConnectionError):
     pass
 
@@ -50,9 +55,9 @@ class Unreachable(UserError, ConnectionError):
 @pytest.mark.parametrize(
     ("error", "status", "said"),
     [
-        (UserError("x is 1; set it to 2."), 2, "x is 1; set it to 2."),
-        (Failure("x has not answered."), 1, "x has not answered."),
-        (Unreachable("x has not answered."), 1, "x has not answered."),
+        (UserError("x", 1, "but must be even", "set it to 2"), 2, X_IS_1),
+        (Failure("x", why="has not answered"), 1, "x has not answered."),
+        (Unreachable("x", why="has not answered"), 1, "x has not answered."),
         (FloatingPointError("the loss is nan."), 1, "the loss is nan."),
         (OSError(28, "No space left on device", "a"), 1, "No space left on device: 'a'."),
         (PermissionError(13, "Permission denied"), 1, "Permission denied."),
@@ -66,6 +71,36 @@ def test_what_is_no_bug_is_printed_as_one_sentence(error, status, said, through_
     if through_gin:  # which appends the place to a copy of the exception
         function = gin.external_configurable(function, f"raises_{id(error)}", module="test_errors")
     assert ended(function, capsys) == (status, f"Error: {said}")
+
+
+@pytest.mark.parametrize(
+    ("error", "fault", "to_set"),
+    [
+        (
+            UserError("x", "a", "but must be b", "set it to b"),
+            "x is 'a', but must be b",
+            "set it to b",
+        ),
+        (UserError("x", None), "x is None", ""),
+        (UserError("a.txt", why="has no text"), "a.txt has no text", ""),
+        (UserError("a.txt", why=": no text").at("task t"), "task t: a.txt: no text", ""),
+        (UserError(why="no text", to_set="add one").at("b").at("a"), "a: b: no text", "add one"),
+    ],
+)
+def test_a_sentence_is_made_of_fields(error, fault, to_set):
+    assert (error.fault, error.to_set) == (fault, to_set)
+    assert str(error) == f"{fault}{'; ' * bool(to_set)}{to_set}."
+    assert str(UserError(**error.told)) == str(error)
+    copied = pickle.loads(pickle.dumps(error))
+    assert (str(copied), copied.setting) == (str(error), error.setting)
+
+
+def test_the_fields_pass_through_gin():
+    raising = raises(UserError("x", 3, "but must be even").at("task t"))
+    configured = gin.external_configurable(raising, "raises_fields", module="test_errors")
+    with refuses("x", 3, where="task t") as refusal:
+        configured()
+    assert refusal.value.fault == "task t: x is 3, but must be even"
 
 
 @pytest.mark.parametrize("size", [10, 10**6])  # written at the end, and before

@@ -3,6 +3,7 @@
 import pytest
 
 from common import tables
+from common.errors import UserError
 from common.tables import FAILS, NOT_CHECKED, NotChecked, ok, run_check, spread, warning
 
 
@@ -13,8 +14,8 @@ def raising(error):
     return run_check("check", check)
 
 
-def test_a_sentence_is_cut_into_what_is_wrong_and_what_to_set():
-    row = raising(ValueError("x is 3, not a multiple of 2; set x to a multiple of 2."))
+def test_an_error_is_a_row_of_its_fields():
+    row = raising(UserError("x", 3, "not a multiple of 2", "set x to a multiple of 2"))
     assert (row.verdict, row.figure, row.to_set) == (
         FAILS,
         "x is 3, not a multiple of 2",
