@@ -46,7 +46,7 @@ _PERMANENT = (FileNotFoundError, PermissionError, http.client.InvalidURL)
 _CLIENTS = ("aiohttp", "gcsfs", "httpx", "httpx2", "httpcore", "requests", "urllib3")
 
 
-@gin.configurable
+@gin.configurable(module="tasks.corpus.retry")
 @dataclasses.dataclass(frozen=True)
 class RetryPolicy:
     """Retry for `limit_s` seconds in total, with pauses from `first_s` to `longest_s`."""
