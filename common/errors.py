@@ -97,10 +97,10 @@ class Failure(CommandError, RuntimeError):
     """What the command needs has failed; the same command may succeed later."""
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, names: Iterable[str]) -> str:
     """Return " (the nearest known name is 'x')" for a sentence, or "" if none is similar."""
-    found = difflib.get_close_matches(name, sorted(set(known)), n=1, cutoff=0.5)
-    return f" (the nearest known name is {found[0]!r})" if found else ""
+    matches = difflib.get_close_matches(name, sorted(set(names)), n=1, cutoff=0.5)
+    return f" (the nearest known name is {matches[0]!r})" if matches else ""
 
 
 def text_of(error: BaseException) -> str:
@@ -114,10 +114,7 @@ def first_line(error: BaseException) -> str:
 
 
 def without_hub(name: str, error: BaseException) -> str:
-    """Return what to do about a model of the hub, which has not answered, to end a sentence.
-
-    It is "" if the hub has answered, or the name is none.
-    """
+    """Return how to do without the hub if it did not answer, to end a sentence; else ""."""
     if getattr(error, "response", None) is not None or not isinstance(error, OSError):
         return ""
     fetch = f"hf download {name} --local-dir FOLDER"
@@ -125,9 +122,9 @@ def without_hub(name: str, error: BaseException) -> str:
 
 
 def guarded(main: Callable[P, R], stopped: str = STOPPED) -> Callable[P, R]:
-    """Return `main`, whose errors are reported and become a SystemExit.
+    """Return `main` so that its errors are reported and become a SystemExit.
 
-    So does Ctrl-C, for which the terminal gets the sentence `stopped`.
+    Ctrl-C becomes one too; the terminal then shows the sentence `stopped`.
     """
 
     @functools.wraps(main)
@@ -142,13 +139,13 @@ def guarded(main: Callable[P, R], stopped: str = STOPPED) -> Callable[P, R]:
             return result
         except (Exception, KeyboardInterrupt) as error:
             status = report(error, stopped)
-        sys.exit(status)  # outside of the handler: nothing of the error is kept
+        sys.exit(status)  # outside the handler, so that nothing refers to the error any more
 
     return call
 
 
 def say(sentence: str) -> None:
-    """Print a line on the terminal, which may be closed."""
+    """Print a line on the terminal, if it is still open."""
     with contextlib.suppress(OSError):
         print(sentence, file=sys.stderr, flush=True)
 
@@ -156,8 +153,8 @@ def say(sentence: str) -> None:
 def report(error: BaseException, stopped: str = STOPPED) -> int:
     """Print one sentence about an error, and return the status.
 
-    An error that is neither the user's nor the environment's is a bug: its traceback goes to a log,
-    whose path is printed.
+    An error that neither the user nor the environment caused is a bug. Its traceback goes to a log,
+    and the sentence names the log's path.
     """
     if drop_unread() and isinstance(error, BrokenPipeError):
         return 1
@@ -178,7 +175,7 @@ def report(error: BaseException, stopped: str = STOPPED) -> int:
 
 
 def drop_unread() -> bool:
-    """Write nothing to stdout or stderr whose reader or terminal has gone; return if one has."""
+    """Redirect stdout or stderr to nowhere if its reader has gone; return whether one has."""
     dropped = False
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):  # it is no file, or closed
@@ -191,7 +188,7 @@ def drop_unread() -> bool:
 
 
 def _shortened(sentence: str) -> str:
-    """Return a sentence without its middle if a file of one line came into it."""
+    """Cut the middle out of a sentence that quotes too much, such as a file of one line."""
     half = _LONGEST // 2
     is_long = len(sentence) > _LONGEST
     return f"{sentence[:half]} … {sentence[-half:]}" if is_long else sentence
@@ -199,14 +196,14 @@ def _shortened(sentence: str) -> str:
 
 def _explained(error: BaseException, text: str) -> tuple[int, str]:
     """Return the status and the sentence of an error, "" for a bug."""
-    absent = re.match(r"No module named '(\w+)", text)
-    if isinstance(error, ModuleNotFoundError) and absent and not (ROOT / absent[1]).exists():
-        return REFUSED, missing(absent[1])
+    package = re.match(r"No module named '(\w+)", text)
+    if isinstance(error, ModuleNotFoundError) and package and not (ROOT / package[1]).exists():
+        return REFUSED, missing(package[1])
     if isinstance(error, UserError | Failure | FloatingPointError):
         may_pass = not isinstance(error, ValueError) or isinstance(error, OSError)
         return (1 if may_pass else REFUSED), text
-    of_system = re.match(r"\[Errno \d+\] (.+)", text)  # a full disk, a file that may not be read
-    return 1, of_system[1] + "." if isinstance(error, OSError) and of_system else ""
+    reason = re.match(r"\[Errno \d+\] (.+)", text)  # a full disk, a file that may not be read
+    return 1, reason[1] + "." if isinstance(error, OSError) and reason else ""
 
 
 def missing(package: str) -> str:
