@@ -19,9 +19,6 @@ from common.errors import UserError
 from t5x.array_types import FLOAT32, PyTree
 from t5x.optimizers import OptimizerDef
 from t5x.schedules import UsualRates
-from t5x.settings import left_out
-
-left_out.answer_for(__name__)
 
 Dims: TypeAlias = tuple[int, ...]
 Axes: TypeAlias = tuple[str | None, ...]

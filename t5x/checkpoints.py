@@ -38,9 +38,6 @@ from t5x.checkpointing.reader import DIGESTS
 from t5x.checkpointing.restore import all_finite, by_name, digest_of
 from t5x.checkpointing.retention import BestCheckpoints, steps_to_delete
 from t5x.multihost.broadcast import broadcast_from_first
-from t5x.settings import left_out
-
-left_out.answer_for(__name__)
 
 # How a checkpoint is saved. In a pod every process makes every call.
 # 1. `save` waits for the save before it. If the step has a complete checkpoint, it does nothing.

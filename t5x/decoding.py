@@ -33,9 +33,6 @@ from common.errors import UserError
 from t5x.array_types import Cache
 from t5x.kernels.top_k import argmax, top_k
 from t5x.kv_cache import pick, reorder_rows, repeat_rows
-from t5x.settings import left_out
-
-left_out.answer_for(__name__)
 
 # Minus infinity for scores. It is finite so that sums stay numbers, and marks free beams.
 NEG_INF = -1.0e7

@@ -35,10 +35,7 @@ from t5x.inference.params import ParamsRestorer
 from t5x.input_pipeline.config import DatasetConfig
 from t5x.models import EncoderDecoderModel
 from t5x.partitioning import PjitPartitioner
-from t5x.settings import left_out
 from t5x.start import preconditions
-
-left_out.answer_for(__name__)
 
 Metrics = dict[str, dict[str, Any]]
 

@@ -17,10 +17,8 @@ from etils import epath
 import gin
 from common import errors
 from common.errors import UserError
-from t5x.settings import checks, left_out
+from t5x.settings import checks
 from t5x.settings.parser import Reader
-
-left_out.answer_for(__name__)
 
 _STOPPED = "Stopped by Ctrl-C; the same command continues from what has been saved, if anything."
 

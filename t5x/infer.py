@@ -58,12 +58,9 @@ from t5x.input_pipeline.config import DatasetConfig
 from t5x.models import EncoderDecoderModel
 from t5x.multihost.broadcast import broadcast_from_first
 from t5x.partitioning import PjitPartitioner
-from t5x.settings import left_out
 from t5x.settings.configuration import current
 from t5x.start import preconditions
 from t5x.start.vocabulary import check_feature_lengths, verify_matching_vocabs
-
-left_out.answer_for(__name__)
 
 
 def write_inferences_to_file(

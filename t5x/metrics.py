@@ -12,10 +12,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from t5x.settings import left_out
-
-left_out.answer_for(__name__)
-
 # Upstream's loss_per_nonpadding_target_token divides what LOSS_NORMALIZING_FACTOR has divided, so
 # that runs with another factor cannot be compared by it.
 UNNORMALIZED_LOSS = "unnormalized_loss_per_target_token"

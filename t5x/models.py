@@ -17,9 +17,6 @@ from t5x import decoding, losses, metrics
 from t5x.array_types import Batch, Params
 from t5x.examples.t5.incremental_decoder import IncrementalDecoder, decoding_params
 from t5x.optimizers import OptimizerDef
-from t5x.settings import left_out
-
-left_out.answer_for(__name__)
 
 
 @dataclasses.dataclass(frozen=True)

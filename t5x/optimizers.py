@@ -32,9 +32,6 @@ from t5x.array_types import PyTree
 from t5x.kernels.orthogonal import orthogonalize
 from t5x.partitioning import constrain
 from t5x.schedules import UsualRates
-from t5x.settings import left_out
-
-left_out.answer_for(__name__)
 
 # What is left out of weight decay, in one model or another.
 _NORMS_AND_BIASES = ("scale", "bias", "rel_embedding")

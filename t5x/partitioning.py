@@ -17,9 +17,6 @@ from jax.experimental import mesh_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from common.errors import UserError
-from t5x.settings import left_out
-
-left_out.answer_for(__name__)
 
 Rules = Sequence[tuple[str, str | None]]
 _active: contextvars.ContextVar["PjitPartitioner | None"] = contextvars.ContextVar(

@@ -51,7 +51,6 @@ from t5x.models import EncoderDecoderModel
 from t5x.multihost import roll_call
 from t5x.multihost.broadcast import broadcast_from_first, raise_together
 from t5x.partitioning import PjitPartitioner
-from t5x.settings import left_out
 from t5x.start import cooldown, preconditions, publishable
 from t5x.start.checkpoint import (
     Start,
@@ -72,8 +71,6 @@ from t5x.start.vocabulary import verify_matching_vocabs
 from t5x.train_state import TrainState, from_disk, initial_state, state_specs, to_disk
 from t5x.trainer import Trainer
 from t5x.watch import Watch
-
-left_out.answer_for(__name__)
 
 
 def train(

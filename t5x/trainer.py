@@ -18,11 +18,8 @@ from t5x.bad_steps import StepStatistics, skipping_step
 from t5x.bad_steps import policy as bad_steps_policy
 from t5x.multihost.xla_options import options as default_xla_options
 from t5x.partitioning import PjitPartitioner
-from t5x.settings import left_out
 from t5x.train_state import StateSpecs, TrainState
 from t5x.train_step import eval_step, train_step
-
-left_out.answer_for(__name__)
 
 Shapes = Mapping[str, jax.ShapeDtypeStruct]
 

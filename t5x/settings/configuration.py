@@ -11,7 +11,6 @@ import dataclasses
 import importlib
 import inspect
 import sys
-import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -174,9 +173,7 @@ def resolve(selector: str, imports: Imports) -> Any:
         raise Mistake(explain.not_imported(module, imports))
     found, path = gin if module == "gin" else load(imports[module]), module
     for name in names:
-        with warnings.catch_warnings(action="ignore"):  # the error says the same as `left_out`
-            lacks = not hasattr(found, name)
-        if lacks:
+        if not hasattr(found, name):
             if found is sys.modules["__main__"] and name in MAINS:
                 return None
             raise Mistake(explain.no_attribute(path, found, name))

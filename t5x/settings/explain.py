@@ -14,7 +14,8 @@ from typing import Any
 from gin.config_parser import ImportStatement
 
 from common.errors import ROOT, first_line, nearest
-from t5x.settings.left_out import PAGE
+
+_PAGE = "docs/t5x_compatibility.md says what of upstream T5X is left out, and what to use instead"
 
 
 class Mistake(Exception):
@@ -98,4 +99,4 @@ def no_parameter(selector: str, name: str, known: Iterable[str]) -> str:
 
 
 def _of_upstream(module: str) -> str:
-    return f"; {PAGE}" if f"{module}.".startswith("t5x.") else ""
+    return f"; {_PAGE}" if f"{module}.".startswith("t5x.") else ""

@@ -19,9 +19,6 @@ import numpy as np
 from t5x.array_types import FLOAT32
 from t5x.kernels import select
 from t5x.partitioning import constrain, gather_parameter
-from t5x.settings import left_out
-
-left_out.answer_for(__name__)
 
 Initializer = Callable[..., jax.Array]
 Distribution = Literal["truncated_normal", "normal", "uniform"]
