@@ -1,14 +1,17 @@
-"""The bindings of a run's saved gin, read as text: nothing that it names is imported or called.
+"""The bindings of gin text, read without importing or calling anything that it names.
 
     bindings = Bindings.read(text)                     # or Bindings.follow("gin/ro_t5x_base.gin")
     bindings.of("T5Config")                            # {"vocab_size": 64000, "emb_dim": 768, …}
     bindings.first("sentencepiece_model_file")         # "data/ro.model"
     bindings.macro("TASK_FEATURE_LENGTHS")             # {"inputs": 512, "targets": 114}
+    bindings.missing()                                 # ["MODEL_DIR"]
 
-A saved `config.gin` has no includes: they were followed, and macros are bindings. Configurables are
-known by their last name, since modules move between versions.
+The text is a recipe, the `config.gin` of a run, or what `gin.config_str()` writes of the live
+configuration (gin-config has no other public way to ask for it). The last two have no includes.
+`of` knows configurables by their last name, since modules move between versions.
 """
 
+import dataclasses
 import re
 import tokenize
 from collections.abc import Callable, Iterator
@@ -36,7 +39,7 @@ class Macro(str):
 
 
 REQUIRED = Macro("gin.REQUIRED")
-_MOST_MACROS = 100  # in one value; one that refers to itself has no end
+_PLAIN = (bool, int, float, str)
 
 
 class _Delegate(config_parser.ParserDelegate):
@@ -52,16 +55,16 @@ class _Delegate(config_parser.ParserDelegate):
 def statements(source: str | IO) -> Iterator[Any]:
     """Yield the statements of a text or an open file as `gin.config_parser` has them.
 
-    References and macros in values are `Reference` and `Macro`, and `repr` of a value is gin again.
-    A macro's binding has no `arg_name`. Raise SyntaxError for any other text.
+    Values hold references and macros as `Reference` and `Macro`; their `repr` is gin again. The
+    binding of a macro has no `arg_name`. Raise SyntaxError for text that is not gin.
     """
     try:
-        for each in config_parser.ConfigParser(source, _Delegate()):
-            is_binding = isinstance(each, config_parser.BindingStatement)
-            if is_binding and (each.selector, each.arg_name) == ("macro", "value"):  # the long form
-                scope, _, name = each.scope.rpartition("/")
-                each = each._replace(scope=scope, selector=name, arg_name="")
-            yield each
+        for statement in config_parser.ConfigParser(source, _Delegate()):
+            is_binding = isinstance(statement, config_parser.BindingStatement)
+            if is_binding and (statement.selector, statement.arg_name) == ("macro", "value"):
+                scope, _, name = statement.scope.rpartition("/")  # the long form
+                statement = statement._replace(scope=scope, selector=name, arg_name="")
+            yield statement
     except (tokenize.TokenError, ValueError, RecursionError, MemoryError) as error:
         reason = error.args[0] if error.args else "it is nested too deeply"
         where = getattr(source, "name", None), None, None, None
@@ -69,21 +72,49 @@ def statements(source: str | IO) -> Iterator[Any]:
 
 
 def leaves(value: Any) -> Iterator[Any]:
-    """Yield what is in a value that is no list, tuple or dict."""
+    """Yield the parts of a value that are not lists, tuples or dicts themselves."""
     if isinstance(value, dict):
         value = [*value, *value.values()]
     if isinstance(value, list | tuple):
-        for each in value:
-            yield from leaves(each)
+        for item in value:
+            yield from leaves(item)
     else:
         yield value
 
 
+@dataclasses.dataclass(frozen=True)
+class Binding:
+    """`scope/selector.parameter = value`; the binding of a macro has no parameter."""
+
+    scope: str
+    selector: str
+    parameter: str
+    value: Any  # may hold `Reference` and `Macro`
+
+    @classmethod
+    def of(cls, statement: config_parser.BindingStatement) -> "Binding":
+        """Return the binding that a statement makes."""
+        return cls(statement.scope, statement.selector, statement.arg_name, statement.value)
+
+    @property
+    def name(self) -> str:
+        """The text before the equals sign."""
+        key = f"{self.selector}.{self.parameter}" if self.parameter else self.selector
+        return f"{self.scope}/{key}" if self.scope else key
+
+
 class Bindings:
-    """The bindings of a configuration; the last of each name wins."""
+    """The bindings of a configuration by name, of which the last wins, and its imports.
+
+    `imports` has the import statements by the name that each binds.
+    """
 
     def __init__(self):
-        self._values: dict[tuple[str, str, str], Any] = {}
+        self.imports: dict[str, config_parser.ImportStatement] = {}
+        self._bindings: dict[str, Binding] = {}
+
+    def __iter__(self) -> Iterator[Binding]:
+        return iter(self._bindings.values())
 
     @classmethod
     def read(cls, text: str, include: Callable[[str], str] | None = None) -> "Bindings":
@@ -100,87 +131,121 @@ class Bindings:
             for folder in search_paths:
                 if (folder / name).is_file():
                     return (folder / name).read_text()
-            raise UserError(f"{path} includes {name}, which is in none of {search_paths}.")
+            raise UserError(str(path), why=f"includes {name}, which is in none of {search_paths}")
 
         return cls.read(path.read_text(), include)
 
-    def _parse(self, text, include):
+    def _parse(self, text: str, include: Callable[[str], str] | None) -> None:
         try:
             for statement in statements(text):
                 if isinstance(statement, config_parser.IncludeStatement) and include:
                     self._parse(include(statement.filename), include)
+                elif isinstance(statement, config_parser.ImportStatement):
+                    self.imports[statement.bound_name()] = statement
                 elif isinstance(statement, config_parser.BindingStatement):
-                    scope, selector, argument = statement[:3]
-                    self._values[scope, selector, argument] = statement.value
+                    binding = Binding.of(statement)
+                    self._bindings[binding.name] = binding
         except SyntaxError as error:
-            raise UserError(f"The run's gin cannot be read: {error}") from error
+            raise UserError("The run's gin", why=f"cannot be read: {error}") from error
 
-    def _resolve(self, value, budget: Iterator[int] | None = None):
-        """Resolve macros; return None for a value that is still `%gin.REQUIRED`.
+    @property
+    def macros(self) -> dict[str, Any]:
+        """The macros and their values."""
+        return {binding.name: binding.value for binding in self if not binding.parameter}
 
-        `budget` has an item for each macro that may still be looked up on the way.
+    @property
+    def macros_used(self) -> set[str]:
+        """The macros that a value refers to."""
+        return {str(leaf) for leaf in self._leaves() if isinstance(leaf, Macro)} - {REQUIRED}
+
+    @property
+    def scopes(self) -> set[str]:
+        """The scopes that a reference enters."""
+        references = [leaf for leaf in self._leaves() if isinstance(leaf, Reference)]
+        return {scope for reference in references for scope in reference.split("/")[:-1]}
+
+    def _leaves(self) -> Iterator[Any]:
+        return leaves([binding.value for binding in self])
+
+    def missing(self) -> list[str]:
+        """Return used macros without a value and parameters still `%gin.REQUIRED`, sorted."""
+        macros = self.macros
+        names = {name for name in self.macros_used if macros.get(name, REQUIRED) == REQUIRED}
+        names |= {b.name for b in self if b.parameter and b.value == REQUIRED}
+        return sorted(names)
+
+    def resolved(self, name: str, value: Any, macros: tuple[str, ...] = ()) -> tuple[str, Any]:
+        """Return a value with its macros replaced, and the macro that has it instead of `name`.
+
+        bindings.resolved("T5Config.vocab_size", Macro("SIZE"))     # ("SIZE", 64000)
+
+        A macro without a value is left. Raise UserError for one that refers to itself; `macros`
+        were followed to get here.
         """
-        budget = budget or iter(range(_MOST_MACROS))
-        while isinstance(value, Macro):
-            if value == REQUIRED:
-                return None
-            if ("", str(value), "") not in self._values:
-                raise UserError(f"The macro %{value} has no value in the run's gin.")
-            if next(budget, None) is None:
-                raise UserError(f"The macro %{value} has no end in the run's gin.")
-            value = self._values["", str(value), ""]
         if isinstance(value, list | tuple):
-            return type(value)(self._resolve(item, budget) for item in value)
-        return value
+            return name, type(value)(self.resolved(name, item, macros)[1] for item in value)
+        if isinstance(value, dict):
+            return name, {k: self.resolved(name, item, macros)[1] for k, item in value.items()}
+        binding = self._bindings.get(value) if isinstance(value, Macro) else None
+        if binding is None or binding.parameter:
+            return name, value
+        macro = str(value)
+        if macro in macros:
+            circle = " = %".join((*macros, macro))
+            raise UserError(macro, why=f"refers to itself ({circle})", to_set="set it to a value")
+        return self.resolved(macro, binding.value, (*macros, macro))
+
+    def _plain(self, value: Any) -> Any:
+        """Return a value of plain data, or None for a reference and `%gin.REQUIRED`.
+
+        Only plain data are returned: written as gin again, they call nothing. Raise UserError for a
+        macro without a value.
+        """
+        _, value = self.resolved("", value)
+        for leaf in leaves(value):
+            if isinstance(leaf, Macro) and leaf != REQUIRED:
+                raise UserError(f"The macro %{leaf}", why="has no value in the run's gin")
+        is_plain = all(leaf is None or type(leaf) in _PLAIN for leaf in leaves(value))
+        return value if is_plain else None
 
     def of(self, configurable: str) -> dict[str, Any]:
         """Return the unscoped arguments of a class or function, whatever module it is named by.
 
-        Only plain data are returned: written as gin again, it calls nothing.
+        Only plain data are returned.
         """
-        found = {
-            argument: self._resolve(value)
-            for (scope, selector, argument), value in self._values.items()
-            if not scope and argument and selector.split(".")[-1] == configurable
+        values = {
+            binding.parameter: self._plain(binding.value)
+            for binding in self
+            if not binding.scope
+            and binding.parameter
+            and binding.selector.split(".")[-1] == configurable
         }
-        return {k: value for k, value in found.items() if value is not None and _is_literal(value)}
+        return {name: value for name, value in values.items() if value is not None}
 
     def texts(self) -> dict[str, str]:
-        """Return all values as text, macros unresolved, by `scope/module.Name.argument`."""
-        return {
-            f"{scope}/{selector}.{argument}".lstrip("/").rstrip("."): repr(value)
-            for (scope, selector, argument), value in self._values.items()
-        }
+        """Return all values as gin text, macros unresolved, by `scope/module.Name.argument`."""
+        return {binding.name: repr(binding.value) for binding in self}
 
     def macro(self, name: str) -> Any:
         """Return the value of a macro, or None if it is not set or not plain data."""
-        value = self._resolve(self._values.get(("", name, "")))
-        return value if _is_literal(value) else None
+        return self._plain(self.macros.get(name))
+
+    def first(self, argument: str) -> Any:
+        """Return the first value of an argument of any function, or None if it is not plain."""
+        return self._plain(self._first(argument))
+
+    def _first(self, argument: str) -> Any:
+        return next((binding.value for binding in self if binding.parameter == argument), None)
 
     def binds_bytes(self) -> bool:
         """Return whether the vocabulary is that of bytes (ByT5)."""
-        vocabulary = self._first("output_vocabulary")
+        _, vocabulary = self.resolved("", self._first("output_vocabulary"))
         if isinstance(vocabulary, Reference):
             return vocabulary.split(".")[-1] == "ByteVocabulary"
         return self.names("ByteVocabulary")
 
-    def first(self, argument: str) -> Any:
-        """Return the value of an argument of that name anywhere, or None if it is no plain data."""
-        value = self._first(argument)
-        return value if _is_literal(value) else None
-
-    def _first(self, argument):
-        for (_, _, name), value in self._values.items():
-            if name == argument:
-                return self._resolve(value)
-        return None
-
     def names(self, pattern: str) -> bool:
         """Return whether a configurable whose name matches is bound or referred to."""
-        found = [selector for _, selector, _ in self._values]
-        found += [each for each in leaves([*self._values.values()]) if isinstance(each, Reference)]
-        return any(re.search(pattern, name) for name in found)
-
-
-def _is_literal(value: Any) -> bool:
-    return all(each is None or type(each) in (bool, int, float, str) for each in leaves(value))
+        configurables = [binding.selector for binding in self]
+        configurables += [leaf for leaf in self._leaves() if isinstance(leaf, Reference)]
+        return any(re.search(pattern, name) for name in configurables)

@@ -58,7 +58,7 @@ from t5x.input_pipeline.config import DatasetConfig
 from t5x.models import EncoderDecoderModel
 from t5x.multihost.broadcast import broadcast_from_first
 from t5x.partitioning import PjitPartitioner
-from t5x.settings.configuration import current
+from t5x.settings.configuration import current, settings_of
 from t5x.start import preconditions
 from t5x.start.vocabulary import check_feature_lengths, verify_matching_vocabs
 
@@ -433,7 +433,7 @@ def decoding_notes(model: Any) -> dict[str, Any]:
         name = getattr(function, "__qualname__", "")
         return function.__module__ == module or name.endswith("predict_batch_with_aux")
 
-    return current().settings_of(decodes) | {
+    return settings_of(current(), decodes) | {
         "decode_fn": f"{module}.{decode_fn.__qualname__}",
         **given,
     }

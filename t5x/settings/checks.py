@@ -17,9 +17,9 @@ from absl import logging
 
 import gin
 from common.errors import UserError, nearest
-from common.gin_reader import REQUIRED, Reference, leaves
+from common.gin_reader import REQUIRED, Binding, Bindings, Reference, leaves
 from t5x.settings import explain, limits
-from t5x.settings.configuration import MAINS, Binding, Configuration, current, resolve
+from t5x.settings.configuration import MAINS, bindings_of, current, reached, resolve
 
 
 def check(flags: Sequence[str]) -> None:
@@ -28,75 +28,85 @@ def check(flags: Sequence[str]) -> None:
     Raises:
       UserError: a value is missing or beyond its type or limits, or nothing reads a flag.
     """
-    given = {flag.partition("=")[0].strip() for flag in flags}
-    found = current()
-    _check_that_all_is_read(found, given)
-    _check_that_nothing_is_missing(found)
-    _check_main(found)
-    for name, value, binding in found.values():
-        limits.check(name, value, binding.function, binding.parameter)
+    bindings = current()
+    _check_that_all_is_read(bindings, {flag.partition("=")[0].strip() for flag in flags})
+    _check_that_nothing_is_missing(bindings)
+    _check_main(bindings)
+    for binding in bindings:
+        name, value = bindings.resolved(binding.name, binding.value)
+        if binding.parameter:
+            function = resolve(binding.selector, bindings.imports)
+            limits.check(name, value, function, binding.parameter)
 
 
-def _check_that_all_is_read(found: Configuration, given: set[str]) -> None:
+def _check_that_all_is_read(bindings: Bindings, flags: set[str]) -> None:
     """Refuse macros and scopes of the command line that nothing reads; warn of slips in files."""
-    unread = [(name, "uses it", name, found.macros_used) for name in _unused(found)]
-    for binding in found.bindings:
-        scopes = binding.scope.split("/") if binding.parameter and binding.scope else []
-        for scope in sorted(set(scopes) - found.scopes):
-            unread.append((binding.name, f"enters the scope {scope!r}", scope, found.scopes))
-    for name, reads, part, known in unread:
-        hint = nearest(part, known)
-        if name in given:
-            raise UserError(f"--gin.{name} is set but nothing in this configuration {reads}{hint}.")
-        if explain.is_near(part, known) and found.macros.get(name) != REQUIRED:
+    macros, scopes = bindings.macros_used, bindings.scopes
+    unread = [(name, "uses it", name, macros) for name in _unused(bindings)]
+    for binding in bindings:
+        entered = binding.scope.split("/") if binding.parameter and binding.scope else []
+        for scope in sorted(set(entered) - scopes):
+            unread.append((binding.name, f"enters the scope {scope!r}", scope, scopes))
+    for name, reads, part, names in unread:
+        hint = nearest(part, names)
+        if name in flags:
+            why = f"is set but nothing in this configuration {reads}{hint}"
+            raise UserError(f"--gin.{name}", why=why)
+        if explain.is_near(part, names) and bindings.macros.get(name) != REQUIRED:
             logging.warning("%s is set but nothing %s%s.", name, reads, hint)
 
 
-def _unused(found: Configuration) -> list[str]:
-    return sorted(found.macros.keys() - found.macros_used)
+def _unused(bindings: Bindings) -> list[str]:
+    return sorted(bindings.macros.keys() - bindings.macros_used)
 
 
-def _check_that_nothing_is_missing(found: Configuration) -> None:
-    names = found.missing()
+def _check_that_nothing_is_missing(bindings: Bindings) -> None:
+    names = bindings.missing()
     if names:
         macros = [name for name in names if "." not in name]
         hints = [f"--gin.{name}=…" for name in names if name != "MODEL"]
-        todo = f"pass {' '.join(hints)}, or set it in a gin file" if hints else ""
+        to_set = f"pass {' '.join(hints)}, or set it in a gin file" if hints else ""
         if "MODEL" in names:
             model = "include a model file such as t5x/examples/t5/t5_1_1/base.gin"
-            todo = f"{model}, and {todo}" if todo else model
-        typos = [name for name in _unused(found) if explain.is_near(name, macros)]
-        typo = f" ({', '.join(typos)} is set but nothing uses it)" if typos else ""
+            to_set = f"{model}, and {to_set}" if to_set else model
+        slips = [name for name in _unused(bindings) if explain.is_near(name, macros)]
+        hint = f" ({', '.join(slips)} is set but nothing uses it)" if slips else ""
         verb = "is" if len(names) == 1 else "are"
-        raise UserError(f"{', '.join(names)} {verb} not set{typo}: {todo}.")
-    for name in _unused(found):
-        if found.macros[name] == REQUIRED:  # by another entry point, and gin would miss it
+        raise UserError(", ".join(names), why=f"{verb} not set{hint}", to_set=to_set)
+    for name in _unused(bindings):
+        if bindings.macros[name] == REQUIRED:  # another entry point needs it, and gin would miss it
             gin.parse_config(f"{name} = None")
 
 
-def _check_main(found: Configuration) -> None:
+def _check_main(bindings: Bindings) -> None:
     """Refuse a configuration that lacks parameters of the function about to be run."""
     for name, file in MAINS.items():
         if function := vars(sys.modules["__main__"]).get(name):
-            needed = _needed(function)
-            bound = [b for b in found.bindings if b.parameter and b.function is function]
-            if lacking := sorted(needed - {binding.parameter for binding in bound}):
-                lacks = f"{name} gets no {', '.join(lacking)}"
-                raise UserError(f"{lacks}: include {file}, or set them.")
-            for binding in found.reached(functools.partial(operator.is_, function)):
-                _check_calls(found, binding)
+            is_main = functools.partial(operator.is_, function)
+            arguments = [
+                binding.parameter
+                for binding in bindings
+                if binding.parameter and is_main(resolve(binding.selector, bindings.imports))
+            ]
+            if lacking := sorted(_needed(function) - {*arguments}):
+                why = f"gets no {', '.join(lacking)}"
+                raise UserError(name, why=why, to_set=f"include {file}, or set them")
+            for binding in reached(bindings, is_main):
+                _check_calls(bindings, binding)
 
 
-def _check_calls(found: Configuration, binding: Binding) -> None:
+def _check_calls(bindings: Bindings, binding: Binding) -> None:
     """Refuse a value that is the result of a call without an argument that it needs."""
-    for each in leaves(binding.value):
-        if isinstance(each, Reference) and each.is_called:
-            function = resolve(each.rpartition("/")[2], binding.imports)
-            bound = {given.parameter for given in found.meant(each)}
-            if lacking := sorted(_needed(function) - bound):
+    for leaf in leaves(binding.value):
+        if isinstance(leaf, Reference) and leaf.is_called:
+            function = resolve(leaf.rpartition("/")[2], bindings.imports)
+            arguments = {argument.parameter for argument in bindings_of(bindings, leaf)}
+            if lacking := sorted(_needed(function) - arguments):
                 raise UserError(
-                    f"{binding.name} is {each!r}, which gets no {', '.join(lacking)}: set them, or "
-                    f"set {binding.name} to something else."
+                    binding.name,
+                    leaf,
+                    f"which gets no {', '.join(lacking)}",
+                    f"set them, or set {binding.name} to something else",
                 )
 
 

@@ -25,7 +25,7 @@ _DTYPES = ("float32", "bfloat16", "float16")  # that networks compute in and che
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """A range: of a number, of each number in a list or dict, or of the length of a text."""
+    """A range for a number, for each number in a list or dict, or for the length of a text."""
 
     least: float | None = None
     above: float | None = None
@@ -33,7 +33,7 @@ class Limits:
     below: float | None = None
 
     def allow(self, value: float) -> bool:
-        """Return whether a number is in the range; NaN is in none."""
+        """Return whether a number is in the range; NaN never is."""
         return (
             value == value
             and (self.least is None or value >= self.least)
@@ -44,15 +44,15 @@ class Limits:
 
     def __str__(self) -> str:
         words = {"least": "at least", "above": "above", "most": "at most", "below": "below"}
-        given = {name: getattr(self, name) for name in words}
-        return " and ".join(f"{words[k]} {v:,}" for k, v in given.items() if v is not None)
+        ends = {word: getattr(self, name) for name, word in words.items()}
+        return " and ".join(f"{word} {end:,}" for word, end in ends.items() if end is not None)
 
 
 _INF = float("inf")
-# By limits the parameters that have them, whatever function or class they are of. Where the type of
-# a parameter has None, it means the default or no limit, and so does 0 where it is allowed.
+# The parameters that have these limits, in any function or class. Where a parameter may be None,
+# that means the default or no limit, and so does 0 where it is allowed.
 _NAMES = {
-    # Of texts: not empty.
+    # A text has a length of at least 1: it is not empty.
     Limits(least=1): """
         model_dir output_dir cooldown_from input_file mixture_or_task_name split
         num_partitions model_parallel_submesh ici_mesh_shape
@@ -90,9 +90,9 @@ _NAMES = {
 LIMITS = {name: limits for limits, names in _NAMES.items() for name in names.split()}
 
 
-def is_ours(found: Any) -> bool:
-    """Return whether a function or class is of a package whose settings are checked."""
-    return (getattr(found, "__module__", None) or "").partition(".")[0] in _OUR_PACKAGES
+def is_ours(function: Any) -> bool:
+    """Return whether a function or class belongs to a package whose settings are checked."""
+    return (getattr(function, "__module__", None) or "").partition(".")[0] in _OUR_PACKAGES
 
 
 def owner_of(function: Any) -> str:
@@ -101,26 +101,26 @@ def owner_of(function: Any) -> str:
 
 
 def check(name: str, value: Any, function: Any, parameter: str) -> None:
-    """Check one bound value, as gin has read it, its macros replaced by their values.
+    """Check one bound value, in which macros are replaced by their values.
 
-    `name` is what the user has set, such as a macro, for the message. Functions of other packages
-    pass. Raise UserError if the value is of another type, or beyond its limits.
+    The message calls the setting `name`, such as the macro that the user has set. Functions of
+    other packages pass. Raise UserError if the value has another type or is beyond its limits.
     """
     if not is_ours(function) and parameter != "extra_ids":  # of seqio's vocabularies
         return
-    known = inspect.signature(function).parameters.get(parameter)
-    if known is None or (value is None and known.default is None):
+    declared = inspect.signature(function).parameters.get(parameter)
+    if declared is None or (value is None and declared.default is None):
         return
-    setting = f"{owner_of(function)}.{parameter}"
-    but = f"{name} is {value!r}, but " + ("" if name.endswith(setting) else f"{setting} ")
-    if not fits(value, known.annotation):
-        hint = f"; write {value!r}() for what it returns" if _is_uncalled(value) else ""
-        words = described(known.annotation)
+    qualified = f"{owner_of(function)}.{parameter}"
+    but = "but" if name.endswith(qualified) else f"but {qualified}"
+    if not fits(value, declared.annotation):
+        words = described(declared.annotation)
         must = "must be" if "'" in words else "must be of type"
-        raise UserError(f"{but}{must} {words}{hint}.")
+        to_set = f"write {value!r}() for what it returns" if _is_uncalled(value) else ""
+        raise UserError(name, value, f"{but} {must} {words}", to_set)
     limits = LIMITS.get(parameter)
     if limits and not all(map(limits.allow, _numbers(value))):
-        raise UserError(f"{but}must {_phrase(value, limits)}.")
+        raise UserError(name, value, f"{but} must {_phrase(value, limits)}")
 
 
 def fits(value: Any, hint: Any) -> bool:
@@ -129,7 +129,7 @@ def fits(value: Any, hint: Any) -> bool:
     if hint in (Any, inspect.Parameter.empty, object) or isinstance(hint, str | typing.TypeVar):
         return True
     if origin in (typing.Union, types.UnionType):
-        return any(fits(value, each) for each in arguments)
+        return any(fits(value, argument) for argument in arguments)
     if origin is typing.Literal:
         return value in arguments
     if isinstance(value, Reference):
@@ -160,7 +160,7 @@ def _fits_class(value: Any, kind: Any, arguments: tuple[Any, ...]) -> bool:
             return False
         if kind is tuple and arguments and arguments[-1] is not Ellipsis:
             return len(value) == len(arguments) and all(map(fits, value, arguments))
-        return all(fits(each, arguments[0]) for each in value) if arguments else True
+        return all(fits(item, arguments[0]) for item in value) if arguments else True
     return isinstance(value, kind)
 
 
@@ -177,7 +177,7 @@ def described(hint: Any) -> str:
         return "function"
     if origin is None or not arguments:
         return getattr(hint, "__name__", str(hint))
-    inner = ", ".join("…" if each is Ellipsis else described(each) for each in arguments)
+    inner = ", ".join("…" if a is Ellipsis else described(a) for a in arguments)
     return f"{getattr(origin, '__name__', origin)}[{inner}]"
 
 
@@ -197,12 +197,11 @@ def _numbers(value: Any) -> list[float]:
     """Return the numbers of a value: itself, its elements, or a text's length."""
     if isinstance(value, str):
         return [len(value)]
-    found = leaves(list(value.values()) if isinstance(value, dict) else value)
-    return [each for each in found if isinstance(each, int | float)]
+    items = leaves(list(value.values()) if isinstance(value, dict) else value)
+    return [item for item in items if isinstance(item, int | float)]
 
 
 def _phrase(value: Any, limits: Limits) -> str:
     if isinstance(value, str):
         return "not be empty"
-    each = "have numbers " if isinstance(value, dict | list | tuple) else "be "
-    return f"{each}{limits}"
+    return f"{'have numbers' if isinstance(value, dict | list | tuple) else 'be'} {limits}"

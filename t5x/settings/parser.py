@@ -21,9 +21,9 @@ from gin.config_parser import BindingStatement, BlockDeclaration, ImportStatemen
 import gin
 from common import gin_reader
 from common.errors import ROOT, UserError, first_line
-from common.gin_reader import Reference, leaves
+from common.gin_reader import Binding, Reference, leaves
 from t5x.settings import explain
-from t5x.settings.configuration import Binding, Imports, current, load, resolve
+from t5x.settings.configuration import Imports, current, load, resolve
 from t5x.settings.explain import Mistake
 from t5x.settings.upstream_names import ignores
 
@@ -49,9 +49,10 @@ class Reader:
         paths = (Path(folder, name) for folder in self._folders)
         path = next((path for path in paths if path.is_file()), None)
         if path is None:
-            raise UserError(f"{place}: {explain.no_file(name, self._folders)}.")
+            raise explain.no_file(name, self._folders).at(place)
         if path in self._open:
-            raise UserError(f"{place}: {name} includes itself in the end; remove this include.")
+            why = "includes itself in the end"
+            raise UserError(name, why=why, to_set="remove this include").at(place)
         self._open.append(path)
         with path.open() as file:
             self._imports |= self._read(file, place, {})
@@ -74,40 +75,42 @@ class Reader:
         for statement in _statements(source, flag):
             file, line, *_ = statement.location
             place = f"{file}:{line}" if file else flag
+            if isinstance(statement, IncludeStatement):
+                _apply(imports, bindings, place)
+                bindings = []
+                self.read_file(statement.filename, place)
+                continue
             try:
                 match statement:
-                    case IncludeStatement():
-                        _apply(imports, bindings, place)
-                        bindings = []
-                        self.read_file(statement.filename, place)
                     case ImportStatement():
                         load(statement)
                         imports[statement.bound_name()] = statement
                     case BlockDeclaration():
                         self._resolve(statement.selector, imports)
                     case BindingStatement():
-                        binding = Binding.of(statement, imports)
-                        bindings += [binding] if self._is_read(binding) else []
+                        binding = Binding.of(statement)
+                        bindings += [binding] if self._is_read(binding, imports) else []
             except Mistake as error:
-                raise UserError(f"{place}: {error}.") from error
+                error.at(place)
+                raise
         _apply(imports, bindings, flag)
         return imports
 
-    def _is_read(self, binding: Binding) -> bool:
+    def _is_read(self, binding: Binding, imports: Imports) -> bool:
         """Return whether gin gets a binding; raise Mistake if a name in it is unknown."""
         if binding.parameter:
-            function = self._resolve(binding.selector, binding.imports)
+            function = self._resolve(binding.selector, imports)
             if function is None or ignores(function, binding.parameter):
                 return False
-            known = inspect.signature(function).parameters
-            variadic = any(each.kind is each.VAR_KEYWORD for each in known.values())
-            if binding.parameter not in known and not variadic:
-                raise Mistake(explain.no_parameter(binding.selector, binding.parameter, known))
-        for each in leaves(binding.value):
-            if isinstance(each, float) and not math.isfinite(each):
-                raise Mistake(f"{binding.name} is {binding.value}, which no number can be")
-            if isinstance(each, Reference):
-                function = self._resolve(each.rpartition("/")[2], binding.imports)
+            parameters = inspect.signature(function).parameters
+            variadic = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+            if binding.parameter not in parameters and not variadic:
+                raise explain.no_parameter(binding.selector, binding.parameter, parameters)
+        for leaf in leaves(binding.value):
+            if isinstance(leaf, float) and not math.isfinite(leaf):
+                raise Mistake(binding.name, binding.value, "which no number can be")
+            if isinstance(leaf, Reference):
+                function = self._resolve(leaf.rpartition("/")[2], imports)
                 if function is None:
                     return False
         return True
@@ -117,8 +120,8 @@ class Reader:
         try:
             return resolve(selector, imports)
         except Mistake:
-            skipped = self._skip_unknown
-            if skipped is True or (not isinstance(skipped, bool) and selector in skipped):
+            skip = self._skip_unknown
+            if skip is True or (not isinstance(skip, bool) and selector in skip):
                 return None
             raise
 
@@ -128,15 +131,16 @@ def _statements(source: str | IO, flag: str) -> Iterator[Any]:
         yield from gin_reader.statements(source)
     except SyntaxError as error:
         if error.lineno is None:
-            raise UserError(f"{error.filename or flag} cannot be read: {error.msg}.") from error
+            why = f"cannot be read: {error.msg}"
+            raise UserError(error.filename or flag, why=why) from error
         place = f"{error.filename}:{error.lineno}" if error.filename else flag
-        raise UserError(f"{place}: {explain.syntax(error)}.") from error
+        raise explain.syntax(error).at(place) from error
 
 
 def _apply(imports: Imports, bindings: Sequence[Binding], place: str) -> None:
-    lines = [each.format() for each in imports.values()]
+    lines = [statement.format() for statement in imports.values()]
     lines.sort(key=lambda line: "__gin__" not in line)
     try:
-        gin.parse_config(lines + [f"{each.name} = {each.value!r}" for each in bindings])
+        gin.parse_config(lines + [f"{b.name} = {b.value!r}" for b in bindings])
     except ValueError as error:  # a registered name that means several
-        raise UserError(f"{place}: {first_line(error)}") from error
+        raise UserError(why=first_line(error)).at(place) from error

@@ -23,15 +23,14 @@ import seqio
 from absl import logging
 from flax.traverse_util import flatten_dict
 
-import gin
 from common import small_files
 from common.errors import ROOT, UserError
-from common.gin_reader import Bindings
 from common.tables import FAILS, NOT_CHECKED, OK, CheckResult
 from t5x import gin_utils
 from t5x.input_pipeline.config import DatasetConfig
 from t5x.input_pipeline.corpora import resumable_source
 from t5x.multihost.broadcast import broadcast_from_first
+from t5x.settings.configuration import current
 from t5x.start.model_dir import write_description
 from t5x.train_state import StateSpecs
 
@@ -61,7 +60,7 @@ def check(model: Any, specs: StateSpecs, lines: Callable[[], list[str]]) -> Chec
 
 def _check(model: Any, specs: StateSpecs, lines: Callable[[], list[str]]) -> CheckResult:
     name = type(getattr(model.module, "config", None)).__name__
-    bound = Bindings.read(gin.config_str()).of(name)
+    bound = current().of(name)
     if not bound:
         return CheckResult(
             NOT_CHECKED, f"no gin file binds network.{name}, which a converter reads"

@@ -1,6 +1,5 @@
-import pytest
-
 from common.gin_reader import Bindings
+from fakes.refuses import refuses
 
 SAVED = """
 from __gin__ import dynamic_registration
@@ -61,16 +60,16 @@ def test_includes_are_followed(tmp_path):
     found = Bindings.follow(recipe, [tmp_path]).of("T5Config")
     assert found == {"emb_dim": 8, "num_heads": 1}
     recipe.write_text("include 'absent.gin'\n")
-    with pytest.raises(ValueError, match=r"absent\.gin"):
+    with refuses(recipe):
         Bindings.follow(recipe, [tmp_path])
 
 
 def test_unreadable_gin_is_named():
-    with pytest.raises(ValueError, match="%ABSENT has no value"):
+    with refuses("The macro %ABSENT"):
         Bindings.read("network.T5Config.emb_dim = %ABSENT").of("T5Config")
-    with pytest.raises(ValueError, match="cannot be read"):
+    with refuses("The run's gin"):
         Bindings.read("this is = = no gin")
-    with pytest.raises(ValueError, match=r"%[AB] has no end"):
+    with refuses("A"):
         Bindings.read("A = %B\nB = %A\nnetwork.T5Config.emb_dim = %A").of("T5Config")
 
 

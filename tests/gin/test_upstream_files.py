@@ -49,7 +49,7 @@ REFUSED = {
     "t5x/configs/runs/export.gin": r"no module 't5x\.export_lib'",
     "t5x/configs/runs/export_seqio.gin": r"no module 't5x\.export_lib'",
     "t5x/configs/runs/infer_from_tfexample_file.gin": r"has no 'create_task_from_tfexample_file'",
-    "t5x/examples/t5/t5_1_1/examples/base_wmt_eval.gin": r"evaluate gets no partitioner: incl",
+    "t5x/examples/t5/t5_1_1/examples/base_wmt_eval.gin": r"evaluate gets no partitioner",
 }
 FILES = sorted(upstream_gin.STATEMENTS)
 MODELS = [file for file in FILES if file.count("/") == 4]

@@ -4,7 +4,7 @@ import pytest
 
 import gin
 from fakes import valid_run
-from t5x.settings.configuration import current
+from t5x.settings.configuration import current, settings_of
 
 
 @gin.configurable(module="test_configuration")
@@ -28,7 +28,7 @@ def test_settings_follow_macros_and_scoped_references():
         "LENGTH = 7\ndecode.length = %LENGTH\ndecode.search = @wide/beam()\n"
         "wide/beam.width = 5\nbeam.width = 2\nother/beam.width = 3\nUNRELATED = 1\n"
     )
-    assert current().settings_of(lambda function: function.__name__ == "decode") == {
+    assert settings_of(current(), lambda function: function.__name__ == "decode") == {
         "decode.length": "%LENGTH",
         "LENGTH": "7",
         "decode.search": "@wide/beam()",
@@ -50,5 +50,6 @@ def test_missing_values_are_used_macros_and_required_parameters():
 
 def test_values_are_named_by_what_the_user_sets():
     gin.parse_config("A = %B\nB = (1, %C)\nC = 2\ndecode.length = %A\nbeam.width = 3\n")
-    found = {(name, value) for name, value, _ in current().values()}
-    assert found == {("B", (1, 2)), ("beam.width", 3)}
+    bindings = current()
+    named = {bindings.resolved(b.name, b.value) for b in bindings if b.parameter}
+    assert named == {("B", (1, 2)), ("beam.width", 3)}
