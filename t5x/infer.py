@@ -94,11 +94,13 @@ def write_inferences_to_file(
     fields = input_fields_to_include
     if include_all_inputs and fields is not None:
         raise UserError(
-            f"write_inferences_to_file.input_fields_to_include is {fields}, but "
-            "include_all_inputs is True, which writes all fields; set only one of the two."
+            "write_inferences_to_file.input_fields_to_include",
+            fields,
+            "but include_all_inputs is True, which writes all fields",
+            "set only one of the two",
         )
 
-    def is_shown(name: str) -> bool:
+    def is_written(name: str) -> bool:
         if fields is not None:
             return name in fields or name.removesuffix("_pretokenized") in fields
         return include_all_inputs or name.endswith("_pretokenized")
@@ -106,8 +108,8 @@ def write_inferences_to_file(
     examples = task_ds.as_numpy_iterator()
     with tf.io.gfile.GFile(path, "w") as file:
         for example, result in zip(examples, inferences, strict=True):
-            shown = {k: to_json(v) for k, v in example.items() if is_shown(k)}
-            line = {"inputs": shown, **result_fields(result, mode, vocabulary, output_ids)}
+            inputs = {k: to_json(v) for k, v in example.items() if is_written(k)}
+            line = {"inputs": inputs, **result_fields(result, mode, vocabulary, output_ids)}
             file.write(json.dumps(line, ensure_ascii=False, cls=json_encoder_cls) + "\n")
 
 
@@ -120,8 +122,8 @@ def result_fields(
     ids, aux = result if mode == "predict_with_aux" else (result, None)
     decode = lambda row: vocabulary.decode(row.tolist())
     cut = lambda row: row[: len(row) if row.all() else int((row == 0).argmax())].tolist()
-    each = lambda function: function(ids) if ids.ndim == 1 else [function(row) for row in ids]
-    fields = {"prediction": each(decode)} | ({"prediction_tokens": each(cut)} if output_ids else {})
+    rows = lambda function: function(ids) if ids.ndim == 1 else [function(row) for row in ids]
+    fields = {"prediction": rows(decode)} | ({"prediction_tokens": rows(cut)} if output_ids else {})
     return fields | ({} if aux is None else {"aux": jax.tree.map(to_json, aux)})
 
 
@@ -209,131 +211,129 @@ def infer(
     if shard_id == 0:
         summarize_config_fn(output_dir, None, 0)
     params, _ = restorer(path)
-    named = (output_vocab_feature_name, file_extension)
     notes |= {"checkpoint": path, "parameters": digest_of_all(params)}
     notes |= {"seed": dataset_cfg.seed, "split": dataset_cfg.split, "max_examples": max_examples}
     notes |= {"lengths": dict(dataset_cfg.task_feature_lengths or {})}
     notes |= {"output_vocab_feature_name": output_vocab_feature_name}
-    compute = computation(mode, predictor, params, keep_aux_as_numpy)
-    shard, merge = seqio.ShardInfo(shard_id, num_shards), merge_chunked_results
-    files = TaskFiles(mode, write_fn, output_dir, shard, merge, notes, *named)
-    converter = model.FEATURE_CONVERTER_CLS(pack=False)
-    for task in dataset_cfg.tasks_with_split:
-        examples = examples_of(task, dataset_cfg, converter, shard, max_examples)
-        files.write(task, examples, compute, checkpoint_period * dataset_cfg.batch_size)
-    files.close()
-    if jax.process_index() == 0:
-        files.report(dataset_cfg)
-    return files.paths
 
-
-def computation(
-    mode: str, predictor: Predictor, params: Any, keep_aux_as_numpy: bool
-) -> Callable[[Sequence[Example]], list[Any]]:
-    """Return a function from features of examples to their results."""
-
-    def compute(examples: Sequence[Example]) -> list[Any]:
-        results = predictor(mode, params, examples)
+    def compute(features: Sequence[Example]) -> list[Any]:
+        results = predictor(mode, params, features)
         if mode != "predict_with_aux" or keep_aux_as_numpy:
             return results
         return [(ids, jax.tree.map(to_json, aux)) for ids, aux in results]
 
-    return compute
-
-
-@dataclasses.dataclass
-class TaskFiles:
-    """The files of results, one per task; for the arguments see `infer`."""
-
-    mode: str
-    write_fn: Callable[..., None]
-    output_dir: str
-    shard: seqio.ShardInfo
-    merge: bool
-    notes: dict[str, Any]
-    vocabulary_of: str = "targets"
-    extension: str = "jsonl"
-    paths: list[str] = dataclasses.field(default_factory=list)
-    written: list[str] = dataclasses.field(default_factory=list)  # paths or patterns
-    counts: dict[str, int] = dataclasses.field(default_factory=dict)  # examples, by task
-    _files: list[ResumableFile] = dataclasses.field(default_factory=list)
-
-    def write(
-        self,
-        task: seqio.Task,
-        dataset: tf.data.Dataset,
-        compute: Callable[[Sequence[Example]], list[Any]],
-        chunk_size: int,
-    ) -> None:
-        """Compute and write the missing results of a task in chunks; UserError for no example."""
-        shard = f"{self.shard.index:05}-of-{self.shard.num_shards:05}"
-        part = f"-{shard}" if self.shard.num_shards > 1 else ""
-        name = f"{task.name}-{self.mode}{part}.{self.extension}"
-        path = os.path.join(self.output_dir, name)
-        self.paths.append(path)
-        file: ResumableFile | None = None
-        folder = os.path.join(self.output_dir, f"tmp-{task.name}-{self.mode}-{shard}")
-        self.written.append(path if self.merge else f"{folder}/{name}-chunk*")
+    converter = model.FEATURE_CONVERTER_CLS(pack=False)
+    label = f"{shard_id:05}-of-{num_shards:05}"
+    part = f"-{label}" if num_shards > 1 else ""
+    paths, files, counts = [], [], {}
+    for task in dataset_cfg.tasks_with_split:
+        folder = os.path.join(output_dir, f"tmp-{task.name}-{mode}-{label}")
+        paths.append(os.path.join(output_dir, f"{task.name}-{mode}{part}.{file_extension}"))
         if jax.process_index() == 0:
-            file = ResumableFile(folder, path, self.notes)
-            self._files += [file] * self.merge
-        done, finished = broadcast_from_first(lambda: [file.lines, file.finished] if file else [])
-        examples, seen = dataset.as_numpy_iterator(), hashlib.sha256()
-        for example in itertools.islice(examples, done):
-            seen.update(content_of(example))
-        if file is not None:
-            file.check(seen.hexdigest())
-        if finished:
-            return
-        total, started = done, time.monotonic()
-        while chunk := list(itertools.islice(examples, chunk_size)):
-            for example in chunk:
-                seen.update(content_of(example))
-            shown, features = zip(*chunk, strict=True)
-            results = compute(features)
-            total += len(chunk)
-            if file is not None:
-                spec = dataset.element_spec[0]
-                write = functools.partial(self._write_chunk, task, results, shown, spec)
-                file.add(write, seen.hexdigest())
-                rate = (total - done) / (time.monotonic() - started)
-                print(f"{task.name}: {total:,} examples, {rate:.1f}/s", file=sys.stderr)
-        if not total:
+            files.append(ResumableFile(folder, paths[-1], notes))
+        shard = seqio.ShardInfo(shard_id, num_shards)
+        dataset = examples_of(task, dataset_cfg, converter, shard, max_examples)
+        write = writer(task, dataset, write_fn, mode, output_vocab_feature_name)
+        chunk_size = checkpoint_period * dataset_cfg.batch_size
+        file = files[-1] if files else None
+        count = write_missing(task.name, file, dataset, compute, write, chunk_size)
+        if count is None:  # finished before
+            continue
+        if not count:
             raise UserError(
-                f"Task {task.name} has no example in shard {shard} of its split "
-                f"{self.notes['split']!r}; set another DatasetConfig.split or fewer "
-                "infer.num_shards."
+                f"Task {task.name}",
+                why=f"has no example in shard {label} of its split {dataset_cfg.split!r}",
+                to_set="set another DatasetConfig.split or fewer infer.num_shards",
             )
-        self.counts[task.name] = total
-        if file is not None and self.merge:
+        counts[task.name] = count
+        if file and merge_chunked_results:
             file.merge()
         if jax.process_count() > 1:
             multihost_utils.sync_global_devices(f"{task.name} is done")
-
-    def report(self, cfg: DatasetConfig) -> None:
-        """Print the records that were skipped or cut, and the paths that were written."""
-        for line in record_counts.summaries(cfg, self.counts):
-            print(line, file=sys.stderr)
-        print(f"Wrote {', '.join(self.written)}.", file=sys.stderr)
-
-    def close(self) -> None:
-        """Delete what was kept to resume, once all tasks are done."""
-        for file in self._files:
+    if jax.process_index() == 0:
+        for file in files if merge_chunked_results else ():
             file.delete_notes()
+        for line in record_counts.summaries(dataset_cfg, counts):
+            print(line, file=sys.stderr)
+        written = paths if merge_chunked_results else [f"{file.stem}-chunk*" for file in files]
+        print(f"Wrote {', '.join(written)}.", file=sys.stderr)
+    return paths
 
-    def _write_chunk(self, task, results, shown, spec, path: str) -> None:
-        as_dataset = tf.data.Dataset.from_generator(lambda: shown, output_signature=spec)
-        vocabulary = with_labels(task.output_features[self.vocabulary_of].vocabulary, task)
-        self.write_fn(path, results, as_dataset, self.mode, vocabulary)
+
+def writer(
+    task: seqio.Task, dataset: tf.data.Dataset, write_fn: Callable[..., None], mode: str, name: str
+) -> Callable[[str, Sequence[Example], Sequence[Any]], None]:
+    """Return a function of a path, examples and their results, which calls `write_fn`.
+
+    The vocabulary is the one of the feature `name`.
+    """
+    vocabulary = with_labels(task.output_features[name].vocabulary, task)
+
+    def write(path: str, examples: Sequence[Example], results: Sequence[Any]) -> None:
+        rows = tf.data.Dataset.from_generator(
+            lambda: examples, output_signature=dataset.element_spec[0]
+        )
+        write_fn(path, results, rows, mode, vocabulary)
+
+    return write
+
+
+def write_missing(
+    name: str,
+    file: ResumableFile | None,
+    dataset: tf.data.Dataset,
+    compute: Callable[[Sequence[Example]], list[Any]],
+    write: Callable[[str, Sequence[Example], Sequence[Any]], None],
+    chunk_size: int,
+) -> int | None:
+    """Compute and write the lines that a file lacks, in chunks.
+
+    Only the first process has a file; all others compute with it.
+
+    Args:
+      name: of the task, for the progress.
+      dataset: pairs of an example and its features; see `examples_of`.
+      compute: features -> results.
+      write: (path, examples, results).
+      chunk_size: examples in a chunk, which is kept if the process is killed.
+
+    Returns:
+      The number of examples, or None if the file is finished.
+
+    Raises:
+      UserError: the file's lines were made of other examples.
+    """
+    done, is_finished = broadcast_from_first(lambda: [file.lines, file.finished] if file else [])
+    pairs, digest = dataset.as_numpy_iterator(), hashlib.sha256()
+    for pair in itertools.islice(pairs, done):
+        digest.update(content_of(pair))
+    if file is not None:
+        file.check(digest.hexdigest())
+    if is_finished:
+        return None
+    total, started = done, time.monotonic()
+    while chunk := list(itertools.islice(pairs, chunk_size)):
+        for pair in chunk:
+            digest.update(content_of(pair))
+        examples, features = zip(*chunk, strict=True)
+        results = compute(features)
+        total += len(chunk)
+        if file is not None:
+            file.add(
+                functools.partial(write, examples=examples, results=results), digest.hexdigest()
+            )
+            rate = (total - done) / (time.monotonic() - started)
+            print(f"{name}: {total:,} examples, {rate:.1f}/s", file=sys.stderr)
+    return total
 
 
 def with_labels(vocabulary: seqio.Vocabulary, task: seqio.Task) -> seqio.Vocabulary:
     """Return a vocabulary that decodes ids to the labels of a task's classes, if it has such."""
     if not hasattr(task, "labels"):
         return vocabulary
-    shown = copy.copy(vocabulary)
-    shown.decode = lambda ids: task.postprocess_fn(vocabulary.decode(ids))
-    return shown
+    labelled = copy.copy(vocabulary)
+    labelled.decode = lambda ids: task.postprocess_fn(vocabulary.decode(ids))
+    return labelled
 
 
 def examples_of(
@@ -377,21 +377,23 @@ def with_lines(cfg: DatasetConfig, path: str, prefix: str, model: Any, mode: str
     """
     vocabularies = model.input_vocabulary, model.output_vocabulary
     name = cfg.mixture_or_task_name
-    known = isinstance(name, str) and name in seqio.TaskRegistry.names()
-    usual_task = seqio.TaskRegistry.get(name) if known else None
-    usual = getattr(usual_task, "prefix", "")
-    task = text_file_task.line_task(path, *vocabularies, cfg.split, prefix, usual_task)
+    is_registered = isinstance(name, str) and name in seqio.TaskRegistry.names()
+    trained_task = seqio.TaskRegistry.get(name) if is_registered else None
+    trained_prefix = getattr(trained_task, "prefix", "")
+    task = text_file_task.line_task(path, *vocabularies, cfg.split, prefix, trained_task)
     first = task.source.examples[0]
-    if not prefix and not first["inputs"].startswith(usual):
+    if not prefix and not first["inputs"].startswith(trained_prefix):
         print(
-            f"The lines of {path} are used unchanged, but {name} writes {usual!r} before its "
-            "inputs: set infer_script.infer.input_prefix to that.",
+            f"The lines of {path} are used unchanged, but {name} writes {trained_prefix!r} before "
+            "its inputs: set infer_script.infer.input_prefix to that.",
             file=sys.stderr,
         )
     if mode == "score" and "targets" not in first:
         raise UserError(
-            f"infer.mode is 'score', and {path} has no targets; give a .jsonl file whose lines "
-            'have "inputs" and "targets".'
+            "infer.mode",
+            mode,
+            f"and {path} has no targets",
+            'give a .jsonl file whose lines have "inputs" and "targets"',
         )
     cfg = dataclasses.replace(cfg, mixture_or_task_name=task, module=None, use_cached=False)
     check_feature_lengths(cfg)
@@ -411,8 +413,10 @@ def one_checkpoint(cfg: RestoreCheckpointConfig) -> str:
     path, *more = checkpoint_paths(cfg)
     if more and cfg.mode == "all":
         raise UserError(
-            f"RestoreCheckpointConfig.mode is 'all', which names {len(more) + 1} checkpoints, and "
-            "inference takes one; set it to 'specific', 'latest' or 'best'."
+            "RestoreCheckpointConfig.mode",
+            cfg.mode,
+            f"which names {len(more) + 1} checkpoints, and inference takes one",
+            "set it to 'specific', 'latest' or 'best'",
         )
     return path
 
@@ -420,10 +424,10 @@ def one_checkpoint(cfg: RestoreCheckpointConfig) -> str:
 def decoding_notes(model: Any) -> dict[str, Any]:
     """Return the settings of decoding, besides parameters and inputs, as plain JSON."""
     decode_fn: Any = inspect.unwrap(getattr(model, "decode_fn", lambda: None))
-    given: dict[str, str] = {}
+    arguments: dict[str, str] = {}
     while isinstance(decode_fn, functools.partial):
-        mine = {f"decode_fn.{name}": repr(value) for name, value in decode_fn.keywords.items()}
-        given = mine | given
+        inner = {f"decode_fn.{name}": repr(value) for name, value in decode_fn.keywords.items()}
+        arguments = inner | arguments
         decode_fn = inspect.unwrap(decode_fn.func)
     if not hasattr(decode_fn, "__qualname__"):
         decode_fn = type(decode_fn)  # the text of an object may contain its address
@@ -435,7 +439,7 @@ def decoding_notes(model: Any) -> dict[str, Any]:
 
     return settings_of(current(), decodes) | {
         "decode_fn": f"{module}.{decode_fn.__qualname__}",
-        **given,
+        **arguments,
     }
 
 

@@ -1,4 +1,4 @@
-"""A file of lines written in chunks, so that a killed process neither loses nor repeats lines.
+"""Writes a file of lines in chunks, so that a killed process neither loses nor repeats lines.
 
 file = ResumableFile("out/tmp-task", "out/task-predict.jsonl", {"mode": "predict"})
 file.check(digest_of_first(file.lines))               # lines that earlier processes wrote
@@ -7,9 +7,9 @@ file.merge()                                          # joins the chunks in the 
 file.delete_notes()                                   # once nothing is to be resumed
 
 A chunk is written under another name and renamed when it is complete, so every chunk that exists
-is complete. `notes` are kept next to the chunks, and resuming requires the same notes and the same
-digest of the examples that the lines were made of. Both stay until `delete_notes`, so that several
-files can be recognized as finished.
+is complete. The folder also keeps `notes` and a digest of the examples that the lines were made of;
+resuming requires the same notes and examples. Both stay until `delete_notes`, so that a run over
+several files recognizes the finished ones.
 """
 
 import itertools
@@ -25,24 +25,25 @@ from common.errors import UserError
 from common.small_files import parsing, read_json
 
 gfile = tf.io.gfile
+_START_ANEW = "delete that folder, or set another INFER_OUTPUT_DIR"
 
 
 class ResumableFile:
     """The chunks in `folder` written so far, and the file `path` that they become.
 
-    `notes`, plain JSON, are what the lines depend on; UserError is raised if the folder holds
-    chunks with other notes. `finished` is whether the file exists, written with these notes.
+    `notes`, plain JSON, are all that the lines depend on. `finished` tells whether the file exists
+    and was written with these notes. Raise UserError if the folder holds chunks with other notes.
     """
 
     def __init__(self, folder: str, path: str, notes: Mapping[str, Any]):
         self.folder, self.path = folder, path
-        self._stem = os.path.join(folder, os.path.basename(path))
-        self._marker = f"{self._stem}-finished"
+        self.stem = os.path.join(folder, os.path.basename(path))
+        self._marker = f"{self.stem}-finished"
         gfile.makedirs(folder)
         self.finished = gfile.exists(self._marker) and gfile.exists(path)
         self._check_notes(json.loads(json.dumps(notes)))
         self._counts = [_lines_in(chunk) for chunk in self._chunks()]
-        self._digests = f"{self._stem}-examples.json"
+        self._digests = f"{self.stem}-examples.json"
 
     @property
     def lines(self) -> int:
@@ -53,20 +54,21 @@ class ResumableFile:
         """Raise UserError unless these lines were made of examples of this digest."""
         if self.lines and self._read(self._digests).get(str(self.lines)) != digest:
             raise UserError(
-                f"{self.folder} holds lines made of other examples: the corpus or its task has "
-                "changed since; delete that folder, or set another INFER_OUTPUT_DIR."
+                self.folder,
+                why="holds lines made of other examples: the corpus or its task has changed since",
+                to_set=_START_ANEW,
             )
 
     def add(self, write: Callable[[str], None], digest: str) -> None:
         """Call `write` with the path to write the next chunk to.
 
-        `digest` is that of all examples up to its end.
+        `digest` covers all examples up to the end of the chunk.
         """
         chunk = self._chunk(len(self._counts))
         write(f"{chunk}.tmp")
         lines = _lines_in(f"{chunk}.tmp")
-        known = self._read(self._digests) if self._counts else {}
-        self._write(self._digests, known | {str(self.lines + lines): digest})
+        digests = self._read(self._digests) if self._counts else {}
+        self._write(self._digests, digests | {str(self.lines + lines): digest})
         gfile.rename(f"{chunk}.tmp", chunk, overwrite=True)
         self._counts.append(lines)
 
@@ -92,13 +94,13 @@ class ResumableFile:
         gfile.rmtree(self.folder)
 
     def _chunk(self, number: int) -> str:
-        return f"{self._stem}-chunk{number:05}"
+        return f"{self.stem}-chunk{number:05}"
 
     def _chunks(self) -> list[str]:
         return list(itertools.takewhile(gfile.exists, map(self._chunk, itertools.count())))
 
     def _check_notes(self, notes: Mapping[str, Any]) -> None:
-        path = f"{self._stem}-notes.json"
+        path = f"{self.stem}-notes.json"
         if not self._chunks() and not self.finished:
             self._write(path, notes)
             return
@@ -106,10 +108,8 @@ class ResumableFile:
         for name in sorted({*before, *notes}):
             if before.get(name) != notes.get(name):
                 made = repr(before[name]) if name in before else "that was not noted"
-                raise UserError(
-                    f"{self.folder} holds lines made with {name} {made}, and this is "
-                    f"{notes.get(name)!r}; delete that folder, or set another INFER_OUTPUT_DIR."
-                )
+                why = f"holds lines made with {name} {made}, and this is {notes.get(name)!r}"
+                raise UserError(self.folder, why=why, to_set=_START_ANEW)
 
     def _read(self, path: str) -> dict[str, Any]:
         with parsing(path, f"delete {self.folder}, or set another INFER_OUTPUT_DIR"):
