@@ -262,14 +262,14 @@ def infer(
 
 def writer(
     task: seqio.Task, dataset: tf.data.Dataset, write_fn: Callable[..., None], mode: str, name: str
-) -> Callable[[str, Sequence[Example], Sequence[Any]], None]:
-    """Return a function of a path, examples and their results, which calls `write_fn`.
+) -> Callable[[Sequence[Example], Sequence[Any], str], None]:
+    """Return a function of examples, their results and a path, which calls `write_fn`.
 
     The vocabulary is the one of the feature `name`.
     """
     vocabulary = with_labels(task.output_features[name].vocabulary, task)
 
-    def write(path: str, examples: Sequence[Example], results: Sequence[Any]) -> None:
+    def write(examples: Sequence[Example], results: Sequence[Any], path: str) -> None:
         rows = tf.data.Dataset.from_generator(
             lambda: examples, output_signature=dataset.element_spec[0]
         )
@@ -283,7 +283,7 @@ def write_missing(
     file: ResumableFile | None,
     dataset: tf.data.Dataset,
     compute: Callable[[Sequence[Example]], list[Any]],
-    write: Callable[[str, Sequence[Example], Sequence[Any]], None],
+    write: Callable[[Sequence[Example], Sequence[Any], str], None],
     chunk_size: int,
 ) -> int | None:
     """Compute and write the lines that a file lacks, in chunks.
@@ -294,7 +294,7 @@ def write_missing(
       name: of the task, for the progress.
       dataset: pairs of an example and its features; see `examples_of`.
       compute: features -> results.
-      write: (path, examples, results).
+      write: (examples, results, path).
       chunk_size: examples in a chunk, which is kept if the process is killed.
 
     Returns:
@@ -319,9 +319,7 @@ def write_missing(
         results = compute(features)
         total += len(chunk)
         if file is not None:
-            file.add(
-                functools.partial(write, examples=examples, results=results), digest.hexdigest()
-            )
+            file.add(functools.partial(write, examples, results), digest.hexdigest())
             rate = (total - done) / (time.monotonic() - started)
             print(f"{name}: {total:,} examples, {rate:.1f}/s", file=sys.stderr)
     return total

@@ -1,13 +1,12 @@
-"""Attention for NVIDIA GPUs: flash attention with T5's bias by distance, and cuDNN's.
+"""Flash attention with T5's bias by distance, for NVIDIA GPUs.
 
   segments = Segments(decoder_segments_BQ, encoder_segments_BS)
   out_BQHK = gpu_attention.attend(q_BQHK, k_BSHK, v_BSHK, segments, by_distance_HN)
 
-cuDNN's kernels take bias and mask as one array [B, H, Q, S] and read it in every layer. Those of
-`attend` (Dao et al. 2022, arXiv:2205.14135) read the bias as tiles by distance, the same for all
+The kernels (Dao et al. 2022, arXiv:2205.14135) read the bias as tiles by distance, the same for all
 examples, compare segment ids in registers, and skip tiles in which no query attends to a key. The
-gradient of the bias needs the gradient of the logits, one such array in the dtype of queries for
-the moment between two kernels. Nothing is transposed, padded or copied.
+gradient of the bias needs the gradient of the logits, one array [B, H, Q, S] in the dtype of
+queries for the moment between two kernels. Nothing is transposed, padded or copied.
 
 Where `interpret`, the kernels run on any platform, slowly, for tests.
 
@@ -115,20 +114,6 @@ def attend(
         return _attend(reach, plan_of(of_query, of_key, reach), q, k, v, by_distance_HN)
 
     return per_device(of_device, axes, ("batch", None, "heads", None))(*args)
-
-
-def attend_by_cudnn(
-    q_BQHK: jax.Array, k_BSHK, v_BSHK, mask, bias, implementation: Any = "cudnn"
-) -> jax.Array:
-    """Compute `reference.attend` by NVIDIA's kernels (docs.nvidia.com/deeplearning/cudnn).
-
-    Queries, keys and values are bfloat16 or float16, of even lengths. With a mask the bias is as
-    large as the weights, [B, H, Q, S]. `implementation` is for tests, which have no GPU.
-    """
-    bias = None if bias is None else bias.astype(q_BQHK.dtype)
-    return jax.nn.dot_product_attention(
-        q_BQHK, k_BSHK, v_BSHK, bias, mask, scale=1.0, implementation=implementation
-    )
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))

@@ -6,23 +6,25 @@
     out_BQHK = select.attend(kind, q_BQHK, k_BSHK, v_BSHK, seen, bias)
     total_BID, normed_BID = select.rms_norm(x_BID, y_BID, scale_D, 1e-6)
 
-`reference` defines what each function computes. Those that have one kernel for all devices
-(`dense`, `feed_forward`, `layer_norm`, `lookup`, `gelu`, `log_normalizer`) are named here, too, so
-that a network needs no other module.
+`reference` defines what each function computes. Functions with one kernel for all devices (`dense`,
+`feed_forward`, `layer_norm`, `lookup`, `gelu`, `log_normalizer`) are named here, too, so that a
+network needs no other module.
 
 Shapes: B batch, I inputs, T targets, L either, Q queries, S keys, D emb_dim, H heads, K head_dim,
 N distances.
 """
 
+import functools
 import importlib.util
 import re
 from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
+from absl import logging
 
 from common.errors import UserError
-from t5x.kernels import attention_mask, local_attention, reference, tpu, xla
+from t5x.kernels import attention_mask, cudnn, local_attention, reference, tpu, xla
 from t5x.kernels.attention_mask import Segments
 from t5x.kernels.xla import dense, feed_forward, gelu, layer_norm, log_normalizer, lookup
 from t5x.partitioning import devices
@@ -49,7 +51,10 @@ REMAT = {
     "minimal": _ATTENTION,
     "full": None,
 }
-REMAT_ON_GPU = {"flash": "none", "cudnn": "products"}  # what `auto` is with these kernels
+CUDNN_OR_XLA = "cudnn or xla"  # the kind of `auto` without Triton: XLA takes odd lengths
+# What `remat_policy = 'auto'` means with these kinds of attention.
+REMAT_ON_GPU = {"flash": "none", "cudnn": "products", CUDNN_OR_XLA: "products"}
+_TRITON = "jax.experimental.pallas.triton"  # deprecated since JAX 0.12, which will remove it
 
 
 def platform() -> str:
@@ -57,17 +62,30 @@ def platform() -> str:
     return devices()[0].platform
 
 
-def has_gpu_kernels() -> bool:
-    """Return whether the program is traced for a GPU that kernels exist for: Ampere or newer."""
-    if platform() != "gpu" or importlib.util.find_spec("jax.experimental.pallas.triton") is None:
-        return False
+def has_triton() -> bool:
+    """Return whether this JAX has the language of our GPU kernels."""
+    return importlib.util.find_spec(_TRITON) is not None
+
+
+def is_ampere() -> bool:
+    """Return whether the program is traced for an NVIDIA GPU of Ampere or newer."""
     capability = str(getattr(devices()[0], "compute_capability", ""))  # AMD's are no numbers
-    return re.fullmatch(r"\d+\.\d+", capability) is not None and float(capability) >= 8
+    is_number = re.fullmatch(r"\d+\.\d+", capability) is not None
+    return platform() == "gpu" and is_number and float(capability) >= 8
 
 
 def prefers_gpu_kernels() -> bool:
-    """Return whether kernels are used where nothing else is set: on one GPU, as tried so far."""
-    return has_gpu_kernels() and len(devices()) == 1
+    """Return whether our GPU kernels are the default: on one GPU, where they were measured."""
+    return has_triton() and is_ampere() and len(devices()) == 1
+
+
+@functools.cache
+def _warn_without_triton() -> None:
+    logging.warning(
+        "JAX %s has no Triton for our GPU kernels: attention is computed by cuDNN, and by XLA for "
+        "odd lengths and norms; an older JAX trains faster.",
+        jax.__version__,
+    )
 
 
 def check(config: Any) -> None:
@@ -78,49 +96,66 @@ def check(config: Any) -> None:
     owner = type(config).__name__
     if not jnp.issubdtype(config.dtype, jnp.floating):
         raise UserError(
-            f"{owner}.dtype is {jnp.dtype(config.dtype).name}, which holds no fractions; set it "
-            "to 'bfloat16' or 'float32'."
+            f"{owner}.dtype",
+            jnp.dtype(config.dtype).name,
+            "which holds no fractions",
+            "set it to 'bfloat16' or 'float32'",
         )
-    wrong = _wrong_for(config.attention, config) if config.attention in REMAT_ON_GPU else []
-    if wrong:
+    faults = _faults(config.attention, config) if config.attention in REMAT_ON_GPU else []
+    if faults:
         raise UserError(
-            f"{owner}.attention is {config.attention!r}, which works in bfloat16 or float16, but "
-            f"{' and '.join(wrong)}; change that, or set network.{owner}.attention to 'xla'."
+            f"{owner}.attention",
+            config.attention,
+            f"which works in bfloat16 or float16, but {' and '.join(faults)}",
+            f"change that, or set network.{owner}.attention to 'xla'",
         )
 
 
-def _wrong_for(kind: str, config: Any) -> list[str]:
+def _faults(kind: str, config: Any) -> list[str]:
     """Return what keeps a GPU's kernels from computing the attention of a configuration."""
     owner, dtype = type(config).__name__, jnp.dtype(config.dtype)
-    wrong = [f"{owner}.dtype is {dtype.name}"] if dtype.itemsize != 2 else []
+    faults = [f"{owner}.dtype is {dtype.name}"] if dtype.itemsize != 2 else []
     if getattr(config, "float32_attention_logits", False):  # which encoders do not have
-        wrong.append(f"{owner}.float32_attention_logits is True")
+        faults.append(f"{owner}.float32_attention_logits is True")
     if kind == "flash" and config.head_dim not in HEAD_DIMS:
-        wrong.append(f"{owner}.head_dim is {config.head_dim}, not one of {HEAD_DIMS}")
-    return wrong
+        faults.append(f"{owner}.head_dim is {config.head_dim}, not one of {HEAD_DIMS}")
+    return faults
 
 
 def attention(config: Any) -> str:
-    """Return the kind of attention that a network computes here, an `Attention` but `auto`.
+    """Return the kind of attention that a network computes here.
 
-    Raise UserError if the configured one cannot run on this device.
+    It is an `Attention` other than `auto`, or `CUDNN_OR_XLA`. Raise UserError if the configured one
+    cannot run on this device.
     """
-    kind, owner = config.attention, type(config).__name__
+    kind, setting = config.attention, f"{type(config).__name__}.attention"
     if kind == "auto":
-        return "flash" if prefers_gpu_kernels() and not _wrong_for("flash", config) else "xla"
-    if (kind == "flash" and not has_gpu_kernels()) or (kind == "cudnn" and platform() != "gpu"):
+        if _faults("flash", config):
+            return "xla"
+        if prefers_gpu_kernels():
+            return "flash"
+        if is_ampere() and len(devices()) == 1:
+            _warn_without_triton()
+            return CUDNN_OR_XLA
+        return "xla"
+    if (kind == "flash" and not is_ampere()) or (kind == "cudnn" and platform() != "gpu"):
         raise UserError(
-            f"{owner}.attention is {kind!r}, whose kernels need an NVIDIA GPU of Ampere or newer, "
-            f"not a {platform()} like this; set network.{owner}.attention to 'xla'."
+            setting,
+            kind,
+            f"whose kernels need an NVIDIA GPU of Ampere or newer, not a {platform()} like this",
+            f"set network.{setting} to 'xla'",
         )
+    if kind == "flash" and not has_triton():
+        why = f"whose kernels need Triton, which JAX {jax.__version__} lacks"
+        raise UserError(setting, kind, why, f"set network.{setting} to 'cudnn'")
     return kind
 
 
 def layer_loop(config: Any, initializing: bool) -> tuple[str, bool]:
     """Return the remat policy of a stack of layers, and whether they are compiled one by one.
 
-    One body that runs all layers in a loop compiles faster. But all that the gradient needs is
-    copied into the arrays of a loop, and out of them again, which the kernels of a GPU feel.
+    One body that runs all layers in a loop compiles faster. But a loop copies all that the gradient
+    needs into its arrays and out of them again, which costs a GPU's fast kernels a notable share.
     """
     kind, policy = attention(config), config.remat_policy
     if policy == "auto":
@@ -160,7 +195,9 @@ def attend(
         interpret = platform() != "gpu"  # in tests
         return gpu_attention.attend(q_BQHK, k_BSHK, v_BSHK, seen, bias, interpret)
     by_xla = tpu.attend if platform() == "tpu" else xla.attend
-    compute = {"plain": reference.attend, "cudnn": _by_cudnn, "xla": by_xla}[kind]
+    kinds = {"plain": reference.attend, "xla": by_xla}
+    kinds |= {"cudnn": _by_cudnn, CUDNN_OR_XLA: _by_cudnn_or_xla}
+    compute = kinds[kind]
     if isinstance(seen, local_attention.Window):
         return local_attention.attend(compute, q_BQHK, k_BSHK, v_BSHK, seen)
     return compute(q_BQHK, k_BSHK, v_BSHK, seen, bias)
@@ -172,12 +209,18 @@ def _by_cudnn(q_BQHK, k_BSHK, v_BSHK, mask, bias) -> jax.Array:
         return xla.attend(q_BQHK, k_BSHK, v_BSHK, mask, bias)
     if any(length % 2 for length in lengths):
         raise UserError(
-            f"The network's attention is 'cudnn', which takes even lengths, not {lengths[0]} "
-            f"queries and {lengths[1]} keys; change TASK_FEATURE_LENGTHS, or set it to 'xla'."
+            "The network's attention",
+            "cudnn",
+            f"which takes even lengths, not {lengths[0]} queries and {lengths[1]} keys",
+            "change TASK_FEATURE_LENGTHS, or set it to 'xla'",
         )
-    from t5x.kernels import gpu_attention
+    return cudnn.attend(q_BQHK, k_BSHK, v_BSHK, mask, bias)
 
-    return gpu_attention.attend_by_cudnn(q_BQHK, k_BSHK, v_BSHK, mask, bias)
+
+def _by_cudnn_or_xla(q_BQHK, k_BSHK, v_BSHK, mask, bias) -> jax.Array:
+    is_odd = q_BQHK.shape[1] % 2 or k_BSHK.shape[1] % 2
+    compute = xla.attend if is_odd else _by_cudnn
+    return compute(q_BQHK, k_BSHK, v_BSHK, mask, bias)
 
 
 def rms_norm(

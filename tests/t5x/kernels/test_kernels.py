@@ -12,6 +12,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from t5x.kernels import (
     attention_mask,
+    cudnn,
     gpu_attention,
     gpu_norm,
     local_attention,
@@ -84,7 +85,7 @@ def by_definition(q, k, v, segments, by_distance=None):
     return reference.attend(q, k, v, attention_mask.mask(segments), bias)
 
 
-CUDNN = functools.partial(gpu_attention.attend_by_cudnn, implementation="xla")
+CUDNN = functools.partial(cudnn.attend, implementation="xla")
 ATTENTIONS = {
     "xla": by_mask(xla.attend),
     "tpu": by_mask(tpu.attend),

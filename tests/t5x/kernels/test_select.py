@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from fakes.refuses import refuses
 from t5x.examples.encoder.network import BertConfig
 from t5x.examples.t5.network import T5Config
 from t5x.kernels import attention_mask, select
@@ -26,7 +27,7 @@ def on(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("platform", "capability", "count", "exist", "preferred"),
+    ("platform", "capability", "count", "is_ampere", "preferred"),
     [
         ("gpu", "9.0", 1, True, True),
         ("gpu", "8.0", 8, True, False),
@@ -36,21 +37,41 @@ def on(monkeypatch):
     ],
 )
 def test_gpu_kernels_are_for_one_gpu_of_ampere_or_newer(
-    on, platform, capability, count, exist, preferred
+    on, platform, capability, count, is_ampere, preferred
 ):
     on(platform, capability, count)
-    assert select.has_gpu_kernels() == exist
+    assert select.is_ampere() == is_ampere
     assert select.prefers_gpu_kernels() == preferred
 
 
+def kind(**fields):
+    return select.attention(T5Config(**T5 | fields))
+
+
 def test_auto_is_flash_on_one_gpu_where_it_works(on):
-    kind = lambda **fields: select.attention(T5Config(**T5 | fields))
     assert kind() == "xla"
     on("gpu")
     assert kind() == "flash"
     assert kind(attention="cudnn") == "cudnn"
     assert kind(head_dim=24) == kind(dtype=jnp.float32) == "xla"
     assert kind(float32_attention_logits=True) == "xla"
+
+
+def test_without_triton_auto_is_cudnn_with_one_warning(on, monkeypatch, caplog):
+    monkeypatch.setattr(select, "_TRITON", "absent")
+    select._warn_without_triton.cache_clear()
+    on("gpu")
+    assert [kind(), kind()] == [select.CUDNN_OR_XLA] * 2
+    assert len(caplog.messages) == 1
+    assert "cuDNN" in caplog.messages[0]
+    assert kind(dtype=jnp.float32) == "xla"
+    with refuses("T5Config.attention", "flash") as refusal:
+        kind(attention="flash")
+    assert "'cudnn'" in refusal.value.to_set
+    on("gpu", count=8)  # as with Triton
+    assert kind() == "xla"
+    q, k = jnp.ones((2, 3, 2, 8)), jnp.ones((2, 5, 2, 8))  # lengths that cuDNN does not take
+    np.testing.assert_allclose(select.attend(select.CUDNN_OR_XLA, q, k, k, None), q, rtol=1e-5)
 
 
 @pytest.mark.parametrize("attention", ["flash", "cudnn"])
@@ -63,27 +84,31 @@ def test_auto_is_flash_on_one_gpu_where_it_works(on):
     ],
 )
 def test_kernels_in_16_bits_are_refused_for_others(attention, config, fields, named):
-    with pytest.raises(ValueError, match=named):
+    with refuses(f"{config.__name__}.attention", attention) as refusal:
         config(**T5 | fields | {"attention": attention})
+    assert named in refusal.value.why
 
 
-@pytest.mark.parametrize("fields", [{"head_dim": 24}, {"dtype": "int32"}])
-def test_what_no_device_can_compute_is_refused_by_its_name(fields):
-    with pytest.raises(ValueError, match=f"T5Config.{next(iter(fields))}"):
+@pytest.mark.parametrize(
+    ("fields", "setting"), [({"head_dim": 24}, "attention"), ({"dtype": "int32"}, "dtype")]
+)
+def test_what_no_device_can_compute_is_refused_by_its_name(fields, setting):
+    with refuses(f"T5Config.{setting}") as refusal:
         T5Config(**T5 | {"attention": "flash"} | fields)
+    assert f"T5Config.{next(iter(fields))}" in str(refusal.value)
 
 
 @pytest.mark.parametrize("config", [T5Config, BertConfig])
 @pytest.mark.parametrize("attention", ["flash", "cudnn"])
 def test_a_gpus_attention_is_refused_elsewhere(config, attention):
-    with pytest.raises(ValueError, match=f"{config.__name__}.attention"):
+    with refuses(f"{config.__name__}.attention", attention):
         select.attention(config(**T5, attention=attention))
 
 
 def test_cudnn_takes_even_lengths_and_is_not_asked_for_one_query(on):
     on("gpu")
     q, k = jnp.ones((2, 3, 2, 8)), jnp.ones((2, 5, 2, 8))
-    with pytest.raises(ValueError, match="TASK_FEATURE_LENGTHS"):
+    with refuses("The network's attention", "cudnn"):
         select.attend("cudnn", q, k, k, None)
     found, wanted = select.attend("cudnn", q[:, :1], k, k, None), k[:, :1]
     np.testing.assert_allclose(found, wanted, rtol=1e-5)
