@@ -21,37 +21,33 @@ if __name__ == "__main__":  # before any library is imported
 
     log.start()
 
-import time
+import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 import seqio
-from absl import logging
 
 from common import log
-from common.errors import UserError
+from common.tables import CheckResult
 from t5x import gin_utils, schedules
 from t5x.array_types import HostBatch
 from t5x.checkpointing import layout
 from t5x.checkpointing.config import CheckpointConfig
-from t5x.checkpointing.lazy_array import DamagedCheckpoint
 from t5x.checkpointing.lease import Lease
-from t5x.checkpointing.restore import Match, check_name, match, restore
+from t5x.checkpointing.restore import check_name
 from t5x.cli import dry_run as dry_run_table
 from t5x.cli import main
 from t5x.inference.evaluator import InferenceEvaluator
-from t5x.input_pipeline import mixed, position
 from t5x.input_pipeline.config import DatasetConfig
-from t5x.input_pipeline.corpora import Corpora
 from t5x.input_pipeline.stream import TrainStream, eval_sets
-from t5x.loop.training_loop import TrainingRun, missed_evaluation, nothing_left
-from t5x.loop.triggers import check_periods, training_plan
+from t5x.loop.training_loop import TrainingRun, is_finished, nothing_left
+from t5x.loop.triggers import TrainingPlan, check_end, training_plan
 from t5x.models import EncoderDecoderModel
-from t5x.multihost import roll_call
-from t5x.multihost.broadcast import broadcast_from_first, raise_together
 from t5x.partitioning import PjitPartitioner
 from t5x.start import cooldown, preconditions, publishable
+from t5x.start import model_dir as run_folder
 from t5x.start.checkpoint import (
     Start,
     delete_damaged_after,
@@ -60,17 +56,29 @@ from t5x.start.checkpoint import (
     last_step,
     record_first_step,
 )
-from t5x.start.model_dir import (
-    check_labels,
-    check_vocabulary,
-    saved_by_another,
-    write_description,
-    write_labels,
-)
+from t5x.start.seed import make_seed
+from t5x.start.single_device import single_device as on_single_device
+from t5x.start.state import match, stream_and_state
+from t5x.start.stream import open_stream
 from t5x.start.vocabulary import verify_matching_vocabs
-from t5x.train_state import TrainState, from_disk, initial_state, state_specs, to_disk
+from t5x.train_state import TrainState, state_specs
 from t5x.trainer import Trainer
 from t5x.watch import Watch
+
+Datasets = Mapping[str, DatasetConfig | None]  # by gin scope: train, train_eval, infer_eval
+
+
+@dataclasses.dataclass(frozen=True)
+class Ready:
+    """A run that is checked and built, and has not taken the lease of its folder yet."""
+
+    trainer: Trainer  # without its state
+    train_cfg: DatasetConfig
+    plan: TrainingPlan
+    start: Start  # as found before the lease
+    open_stream: Callable[[Start], TrainStream]
+    init_rng: jax.Array
+    publishing: CheckResult
 
 
 def train(
@@ -147,255 +155,204 @@ def train(
     """
     # Preconditions: everything that a user can get wrong, before the devices are used.
     if single_device:
-        partitioner = on_first_device(partitioner)
-    watch = watch or Watch()
+        partitioner = on_single_device(partitioner)
     cfgs = {
         "train": train_dataset_cfg,
         "train_eval": train_eval_dataset_cfg,
         "infer_eval": infer_eval_dataset_cfg,
     }
+    watch, actions = watch or Watch(), actions or {}
     checkpoint_cfg = cooldown.branch(cooldown_from, relative_steps, model_dir, checkpoint_cfg)
-    save, from_other = checkpoint_cfg.save, checkpoint_cfg.restore
-    total_steps = last_step(model_dir, total_steps, relative_steps, from_other)
-    evaluates = bool(train_eval_dataset_cfg or infer_eval_dataset_cfg)
+    save, evaluates = checkpoint_cfg.save, bool(train_eval_dataset_cfg or infer_eval_dataset_cfg)
+    total_steps = last_step(model_dir, total_steps, relative_steps, checkpoint_cfg.restore)
     plan = training_plan(total_steps, eval_period, stats_period, save, evaluates)
+    verify_fn = verify_matching_vocabs_fn
     preconditions.check_training(
-        model,
-        partitioner,
-        cfgs,
-        plan,
-        save,
-        actions,
-        watch,
-        eval_steps,
-        verify_matching_vocabs_fn,
-        model_dir,
+        model, partitioner, cfgs, plan, save, actions, watch, eval_steps, verify_fn, model_dir
     )
 
     # Start: the run's newest checkpoint, another run's, or nothing.
-    has_position = bool(save and save.save_dataset)
-    start = find_start(model_dir, from_other, has_position)
-    check_vocabulary(start, model)
-    check_labels(start, train_dataset_cfg.tasks_with_split)
-    check_periods(plan, start.step if start.config else 0)  # counted on from another run
-    is_at_end = start.is_own and start.step >= total_steps
-    if is_at_end and not dry_run and not missed_evaluation(model_dir, start.step, plan):
+    start = find_start(model_dir, checkpoint_cfg.restore, checkpoint_cfg.saves_position)
+    run_folder.check_description(start, model, train_dataset_cfg.tasks_with_split)
+    if not start.is_own:
+        check_end(plan, start.step)
+    if start.is_own and not dry_run and is_finished(*start.own, plan):
         check_name(layout.step_folder(*start.own))
-        print(nothing_left(model_dir, start.step), file=sys.stderr)  # before anything is built
+        print(nothing_left(*start.own), file=sys.stderr)
         return start.step, None
 
-    # Trainer: the steps, which are compiled later.
-    seed = agreed_seed(random_seed)
-    kind = "rbg" if use_hardware_rng or random_seed is None else None
-    init_rng, rng = jax.random.split(jax.random.key(seed, impl=kind))
-    specs = state_specs(model, partitioner)
-    trainer = trainer_cls(
-        model=model, train_state=None, partitioner=partitioner, train_state_axes=specs, rng=rng
-    )
-    trainer.check_batch(train_dataset_cfg.batch_size)
-    at_once = train_dataset_cfg.batch_size // trainer.num_microbatches
-    lengths = train_dataset_cfg.task_feature_lengths
-    preconditions.check_memory(model, specs.state, partitioner, at_once, lengths)
-    trainer.learning_rate_fn = cooldown.cooled(trainer.learning_rate_fn, cooldown_from, total_steps)
-    if not start.is_own:
-        check_rate(trainer, start, total_steps)
-    publishing = publishable.NOT_ASKED  # a run that resumes was asked at its start
-    if not (start.is_own or allow_unpublishable):
-        lines = lambda: publishable.first_lines(train_dataset_cfg)
-        publishing = publishable.check(model, specs, lines)
-    open_stream = lambda start: stream_at(
-        start, trainer, train_dataset_cfg, get_dataset_fn, seed, total_steps
+    ready = prepare(
+        model,
+        partitioner,
+        train_dataset_cfg,
+        plan,
+        start,
+        trainer_cls=trainer_cls,
+        get_dataset_fn=get_dataset_fn,
+        random_seed=random_seed,
+        use_hardware_rng=use_hardware_rng,
+        cooldown_from=cooldown_from,
+        allow_unpublishable=allow_unpublishable,
     )
     if dry_run:
-        opened = first_sound(start, lambda s: (open_stream(s), matched(s, trainer)))
-        start, (stream, found) = opened
-        dry_run_table.show_training(
-            trainer,
-            cfgs,
-            model_dir,
-            **dry_run_table.mixture(stream.phases(start.step), stream.follows),
-            **dry_run_table.corpora(train_dataset_cfg, start.step, plan.total_steps, stream.steps),
-            start=dry_run_table.start(start.path, found),
-            steps=dry_run_table.steps(plan, start.step),
-            time=dry_run_table.duration(trainer, stream.global_batch, plan, start.step),
-            publishing=publishing,
-        )
+        show_checks(ready, cfgs, model_dir)
         return 0, None
+    return run(
+        ready,
+        cfgs,
+        model_dir,
+        checkpoint_cfg,
+        relative_steps,
+        eval_steps=eval_steps,
+        eval_sets_fn=train_eval_get_dataset_fn,
+        evaluator_cls=inference_evaluator_cls,
+        summarize_config_fn=summarize_config_fn,
+        actions=actions,
+        watch=watch,
+        evaluate_first=run_eval_before_training,
+        take_over=take_over,
+    )
 
+
+def prepare(
+    model: EncoderDecoderModel,
+    partitioner: PjitPartitioner,
+    cfg: DatasetConfig,
+    plan: TrainingPlan,
+    start: Start,
+    *,
+    trainer_cls: Callable[..., Trainer],
+    get_dataset_fn: Callable[..., TrainStream],
+    random_seed: int | None,
+    use_hardware_rng: bool,
+    cooldown_from: str | None,
+    allow_unpublishable: bool,
+) -> Ready:
+    """Build the trainer, whose steps are compiled later, and check what only it tells.
+
+    A run that begins is exported once, untrained: what could not be published is refused here, not
+    after weeks. A run that resumes was exported when it began. The arguments are those of `train`.
+    """
+    seed = make_seed(random_seed, use_hardware_rng)
+    specs = state_specs(model, partitioner)
+    trainer = trainer_cls(
+        model=model,
+        train_state=None,
+        partitioner=partitioner,
+        train_state_axes=specs,
+        rng=seed.step_rng,
+    )
+    trainer.check_batch(cfg.batch_size)
+    rows = cfg.batch_size // trainer.num_microbatches  # at once
+    preconditions.check_memory(model, specs.state, partitioner, rows, cfg.task_feature_lengths)
+    rate = cooldown.cooled(trainer.learning_rate_fn, cooldown_from, plan.total_steps)
+    trainer.learning_rate_fn = rate
+    publishing = publishable.NOT_ASKED
+    if not start.is_own:
+        preconditions.check_rate(rate, model.optimizer_def, start, plan.total_steps)
+        if not allow_unpublishable:
+            lines = functools.partial(publishable.first_lines, cfg)
+            publishing = publishable.check(model, specs, lines)
+    stream = functools.partial(
+        open_stream,
+        trainer=trainer,
+        cfg=cfg,
+        get_dataset_fn=get_dataset_fn,
+        seed=seed.number,
+        total_steps=plan.total_steps,
+    )
+    return Ready(trainer, cfg, plan, start, stream, seed.init_rng, publishing)
+
+
+def show_checks(ready: Ready, cfgs: Datasets, model_dir: str) -> None:
+    """Print what a dry run has checked, a line each; raise UserError if one of them fails."""
+    trainer, plan = ready.trainer, ready.plan
+    start, (stream, restored) = first_sound(
+        ready.start, lambda start: (ready.open_stream(start), match(start, trainer))
+    )
+    first, last = start.step, plan.total_steps
+    dry_run_table.show_training(
+        trainer,
+        cfgs,
+        model_dir,
+        **dry_run_table.mixture(stream.phases(first), stream.follows),
+        **dry_run_table.corpora(ready.train_cfg, first, last, stream.steps),
+        start=dry_run_table.start(start.path, restored),
+        steps=dry_run_table.steps(plan, first),
+        time=dry_run_table.duration(trainer, stream.global_batch, plan, first),
+        publishing=ready.publishing,
+    )
+
+
+def run(
+    ready: Ready,
+    cfgs: Datasets,
+    model_dir: str,
+    checkpoint_cfg: CheckpointConfig,
+    relative_steps: int | None,
+    *,
+    eval_steps: int,
+    eval_sets_fn: Callable[..., Mapping],
+    evaluator_cls: Callable[..., seqio.Evaluator],
+    summarize_config_fn: Callable[..., None],
+    actions: Mapping[str, Sequence[Any]],
+    watch: Watch,
+    evaluate_first: bool,
+    take_over: bool,
+) -> tuple[int, TrainState]:
+    """Train while the lease of `model_dir` is held; return the last step and its state.
+
+    The arguments are those of `train`.
+    """
+    trainer, plan, model = ready.trainer, ready.plan, ready.trainer.model
     with Lease(model_dir, take_over) as lease:
         log.write_to(model_dir, jax.process_index())
-        # Stream and state: of the newest checkpoint that can be read.
-        start = find_start(model_dir, from_other, has_position)  # it may have changed
+        # Stream and state: of the newest checkpoint that can be read, which may be a newer one
+        # than `ready` knows, of a run that has held the lease until now.
         start, (stream, trainer.state) = first_sound(
-            start, lambda s: stream_and_state(s, open_stream, trainer, init_rng)
+            find_start(model_dir, checkpoint_cfg.restore, checkpoint_cfg.saves_position),
+            lambda start: stream_and_state(start, ready.open_stream, trainer, ready.init_rng),
         )
         delete_damaged_after(start)
         step = int(trainer.state.step)
-        if not start.is_own and relative_steps:
-            record_first_step(model_dir, total_steps - relative_steps)
-        if not start.is_own and step != start.known_step:
-            schedules.check_start(trainer.learning_rate_fn, step, total_steps)
+        if not start.is_own and step != start.known_step:  # its name does not say it
+            schedules.check_start(trainer.learning_rate_fn, step, plan.total_steps)
 
         # Evaluation: batches whose loss is measured, and examples that are decoded.
         sets: Mapping[str, Sequence[HostBatch]] = {}
-        if cfg := train_eval_dataset_cfg:
-            rows = partitioner.host_rows(cfg.batch_size)
-            sets = train_eval_get_dataset_fn(cfg, model.FEATURE_CONVERTER_CLS, rows, eval_steps)
-        infer_evaluator = None
-        if cfg := infer_eval_dataset_cfg:
-            infer_evaluator = InferenceEvaluator(
-                cfg, inference_evaluator_cls, model, partitioner, model_dir
+        if cfg := cfgs["train_eval"]:
+            rows = trainer.partitioner.host_rows(cfg.batch_size)
+            sets = eval_sets_fn(cfg, model.FEATURE_CONVERTER_CLS, rows, eval_steps)
+        evaluator = None
+        if cfg := cfgs["infer_eval"]:
+            evaluator = InferenceEvaluator(
+                cfg, evaluator_cls, model, trainer.partitioner, model_dir
             )
 
         # Loop: train, log, evaluate and save as the plan says.
-        run = TrainingRun(
+        loop = TrainingRun(
             trainer=trainer,
             stream=stream,
             plan=plan,
             model_dir=model_dir,
-            save_cfg=save,
+            save_cfg=checkpoint_cfg.save,
             eval_sets=sets,
-            infer_evaluator=infer_evaluator,
-            actions=actions or {},
+            infer_evaluator=evaluator,
+            actions=actions,
             watch=watch,
             begun_from=None if start.is_own else start.path,
             lease=lease,
         )
-        write_description(model_dir, model, specs)
-        write_labels(model_dir, train_dataset_cfg.tasks_with_split)
-        summarize_config_fn(model_dir, run.writer("train"), step)
-        step = run.run(evaluate_first=run_eval_before_training and not start.is_own)
+        run_folder.write_description(
+            model_dir, model, trainer.specs, ready.train_cfg.tasks_with_split
+        )
+        if not start.is_own and relative_steps:
+            record_first_step(model_dir, plan.total_steps - relative_steps)
+        summarize_config_fn(model_dir, loop.writer("train"), step)
+        step = loop.run(evaluate_first=evaluate_first and not start.is_own)
 
     # End: the lease is free again, and everything is written.
     return step, trainer.state
-
-
-def on_first_device(partitioner: PjitPartitioner) -> PjitPartitioner:
-    """Disable jit, and return the partitioner of the first device; raise UserError on a pod."""
-    if jax.process_count() > 1:
-        raise UserError(
-            f"train.single_device is True on {jax.process_count()} hosts; start it on one, without "
-            "--process_count, or set it to False."
-        )
-    jax.config.update("jax_disable_jit", True)
-    devices = jax.devices(partitioner.backend)[:1]
-    return PjitPartitioner(devices=devices, logical_axis_rules=partitioner.rules)
-
-
-def check_rate(trainer: Trainer, start: Start, total_steps: int) -> None:
-    """Warn of a schedule that does not suit the start of a run, or its optimizer.
-
-    Raise UserError if it has ended before the start, or never ends although it must.
-    """
-    rate = trainer.learning_rate_fn
-    schedules.check_start(rate, start.known_step, total_steps)
-    suits = getattr(trainer.model.optimizer_def, "usual_rates", None)
-    if suits and (unusual := suits.unusual(rate, start.step, total_steps)):
-        logging.warning("%s", unusual)
-
-
-def agreed_seed(random_seed: int | None) -> int:
-    """Return the run's seed, which if drawn is made the same on all hosts."""
-    if random_seed is not None:
-        return random_seed
-    seed = broadcast_from_first(lambda: time.time_ns() % 2**31)
-    logging.info("RANDOM_SEED is None; drew %d.", seed)
-    return seed
-
-
-def stream_at(
-    start: Start,
-    trainer: Trainer,
-    cfg: DatasetConfig,
-    get_dataset_fn: Callable[..., TrainStream],
-    seed: int,
-    total_steps: int,
-) -> TrainStream:
-    """Return the training stream of this host at the data position of `start`, if it has one.
-
-    Its seed is the first that exists: of the data position, of `cfg`, of the run. Raise
-    DamagedCheckpoint, on all hosts, if the position is not as saved, and UserError, with what to
-    set, if it cannot be used, or a mixture's rates would change after `total_steps`.
-    """
-    start.check_data_position()
-    folder = start.dataset_folder
-    saved = raise_together(lambda: position.saved(folder), DamagedCheckpoint)
-    folder = folder if saved else None  # upstream's position is of its own pipeline
-    if start.is_own:
-        position.check_own(saved, cfg, start.own[0])
-    if saved:
-        seed = saved["seed"]
-        Corpora(cfg).pin(saved)
-    elif cfg.seed is not None:
-        seed = cfg.seed
-    partitioner = trainer.partitioner
-    rows = partitioner.host_rows(cfg.batch_size)
-    stream = get_dataset_fn(cfg, trainer.model.FEATURE_CONVERTER_CLS, rows, seed)
-    stream.saves = partitioner.is_first_with_rows(cfg.batch_size)
-    if jax.process_count() > 1:
-        roll_call.assert_same(roll_call.data_facts(stream.corpora.identities))
-    if folder:
-        stream.restore(folder)
-    elif start.is_own or (start.config and start.config.restore_dataset):
-        logging.warning(
-            "%s holds no data position: training resumes at its step, but the corpus starts over. "
-            "Keep SaveCheckpointConfig.save_dataset = True to resume the data too.",
-            start.path,
-        )
-    if not stream.steps:
-        mixed.check_steps(cfg.provider, total_steps - start.step)
-    stream.corpora.check_shards(stream.count)
-    for line in (*stream.corpora.understood(), *stream.corpora.mixing(stream.count)):
-        logging.info("%s", line)
-    return stream
-
-
-def stream_and_state(
-    start: Start,
-    open_stream: Callable[[Start], TrainStream],
-    trainer: Trainer,
-    init_rng: jax.Array,
-) -> tuple[TrainStream, TrainState]:
-    """Return the stream at its position and the starting state.
-
-    While the state is restored the step compiles and the first batch is made: the only overlap of a
-    start. Raise DamagedCheckpoint, on all hosts, if either is not as saved.
-    """
-    stream = open_stream(start)
-    trainer.compile(stream.global_batch)
-    stream.start()
-    try:
-        return stream, starting_state(start, trainer, init_rng)
-    except DamagedCheckpoint:
-        stream.close()
-        raise
-
-
-def matched(start: Start, trainer: Trainer) -> Match | None:
-    """Return what `starting_state` would restore, None to start from scratch; see `match`."""
-    if start.path is None:
-        return None
-    other = saved_by_another(start.path, trainer.model)
-    return match(start.path, trainer.specs.on_disk, start.config, other)
-
-
-def starting_state(start: Start, trainer: Trainer, init_rng: jax.Array) -> TrainState:
-    """Return the state that training starts with: restored as `start` says, or initial."""
-    specs = trainer.specs
-    if start.path is None:
-        return initial_state(trainer.model, specs, init_rng)
-
-    def initial() -> dict:
-        return to_disk(initial_state(trainer.model, specs, init_rng), specs)
-
-    restored = restore(
-        start.path,
-        specs.on_disk,
-        start.config,
-        initial=initial,
-        other_optimizer=saved_by_another(start.path, trainer.model),
-    )
-    return from_disk(restored.state, specs)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,8 @@ def periods(context: RunContext) -> CheckResult:
     plan = triggers.training_plan(
         run.total_steps, run.eval_period, run.stats_period, run.checkpoint_cfg.save, evaluates
     )
-    triggers.check_periods(plan, start.step)
+    triggers.check_periods(plan)
+    triggers.check_end(plan, start.step)
     rate = context.trainer.learning_rate_fn
     if not start.is_own:
         schedules.check_start(rate, start.known_step, run.total_steps)

@@ -10,13 +10,13 @@ import jax
 from common.errors import UserError
 from common.tables import CheckResult, NotChecked, counted, data_size, fails, ok, warning
 from preflight.run_context import RunContext, is_remote
-from t5x import train as train_script
 from t5x.array_types import PyTree
 from t5x.checkpointing import layout
 from t5x.cli import dry_run
 from t5x.input_pipeline import position
 from t5x.start.checkpoint import find_start
 from t5x.start.model_dir import check_writable
+from t5x.start.state import match
 
 
 def model_dir(context: RunContext) -> CheckResult:
@@ -40,15 +40,15 @@ def start(context: RunContext) -> CheckResult:
     """Check that the checkpoint to start from exists and has the model's shapes."""
     run = context.run
     context.require_reachable(run.model_dir)
-    restore, save = run.checkpoint_cfg.restore, run.checkpoint_cfg.save
+    restore = run.checkpoint_cfg.restore
     if not layout.latest_checkpoint(run.model_dir) and restore and restore.path:
         paths = [restore.path] if isinstance(restore.path, str) else restore.path
         for path in paths:
             context.require_reachable(path)
-    found = find_start(run.model_dir, restore, bool(save and save.save_dataset))
+    found = find_start(run.model_dir, restore, run.checkpoint_cfg.saves_position)
     if found.path is None:
         return ok("from scratch")
-    matched = train_script.matched(found, context.trainer)
+    matched = match(found, context.trainer)
     saved = position.saved(found.dataset_folder)
     if saved and (unfit := position.misfit(saved, context.data)):
         raise UserError(

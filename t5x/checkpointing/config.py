@@ -113,6 +113,11 @@ class CheckpointConfig:
     save: SaveCheckpointConfig | None = None
     restore: RestoreCheckpointConfig | None = None
 
+    @property
+    def saves_position(self) -> bool:
+        """Whether checkpoints hold a data position."""
+        return bool(self.save and self.save.save_dataset)
+
 
 def checkpoint_paths(config: RestoreCheckpointConfig) -> list[str]:
     """Return the checkpoints that `config` names, at least one.

@@ -103,10 +103,9 @@ class TrainingRun:
         )
         self.progress = Progress(self.plan.total_steps, step, peak_share=share)
         self._start(step)
-        if step >= self.plan.total_steps:
-            if not missed_evaluation(self.model_dir, step, self.plan):
-                self.progress.note(nothing_left(self.model_dir, step))
-        elif step:
+        if is_finished(self.model_dir, step, self.plan):
+            self.progress.note(nothing_left(self.model_dir, step))
+        elif 0 < step < self.plan.total_steps:
             saved = self._checkpointer.last_complete if self._checkpointer else None
             if self.begun_from:
                 self.progress.note(f"Starting from {self.begun_from}, at step {step:,}.")
@@ -450,6 +449,11 @@ def missed_evaluation(
     with contextlib.closing(EventLog(model_dir)) as log:
         missed = broadcast_from_first(lambda: log.saved_unmeasured(step))
     return dataclasses.replace(trigger, log=False, save=False) if missed else None
+
+
+def is_finished(model_dir: str, step: int, plan: triggers.TrainingPlan) -> bool:
+    """Return whether a run at `step` has been trained and evaluated to the end of its plan."""
+    return step >= plan.total_steps and not missed_evaluation(model_dir, step, plan)
 
 
 def nothing_left(model_dir: str, step: int) -> str:

@@ -85,20 +85,14 @@ def next_trigger(step: int, plan: TrainingPlan) -> Trigger | None:
     )
 
 
-def check_periods(plan: TrainingPlan, first_step: int = 0) -> None:
-    """Check that a plan's periods fit each other and the step the run starts or resumes at.
+def check_periods(plan: TrainingPlan) -> None:
+    """Check that a plan's periods fit each other.
 
     Upstream trains in rounds of the shorter of the evaluation and the checkpoint period, so each
     of the two must be a multiple of the shorter. The same is required here, so that one gin file
     runs in both. Raise UserError with the gin setting to change. Types and limits of the numbers
     are checked by `t5x.settings.limits`.
     """
-    if plan.total_steps < first_step:
-        raise UserError(
-            f"TRAIN_STEPS (train.total_steps) is {plan.total_steps}, but the run starts at step "
-            f"{first_step}, so there is nothing to train: set TRAIN_STEPS to more than "
-            f"{first_step}."
-        )
     if plan.eval_period and plan.save_period:
         short, long = sorted((plan.eval_period, plan.save_period))
         if long % short:
@@ -112,4 +106,15 @@ def check_periods(plan: TrainingPlan, first_step: int = 0) -> None:
             f"train.stats_period is {plan.stats_period} and does not divide EVAL_PERIOD "
             f"(train.eval_period), which is {plan.eval_period}, so evaluations would have no "
             "training loss beside them: set one of them."
+        )
+
+
+def check_end(plan: TrainingPlan, first_step: int) -> None:
+    """Raise UserError if a run that begins at `first_step` would be past its end."""
+    if plan.total_steps < first_step:
+        raise UserError(
+            "TRAIN_STEPS (train.total_steps)",
+            plan.total_steps,
+            f"but the run starts at step {first_step}, so there is nothing to train",
+            f"set TRAIN_STEPS to more than {first_step}",
         )

@@ -101,8 +101,14 @@ def _await_probe(model_dir: str, probe: str, seconds: float, host: int) -> None:
             time.sleep(0.2)
 
 
-def write_description(model_dir: str, model: Any, specs: StateSpecs) -> None:
-    """Write `model-info.txt` and a copy of the vocabulary, on one host."""
+def write_description(
+    model_dir: str, model: Any, specs: StateSpecs, tasks: Iterable[seqio.Task] = ()
+) -> None:
+    """Write, on one host, what describes a run.
+
+    `model-info.txt` has its parameters and optimizer, `labels.json` the labels of the classes in
+    its `tasks`, {task: {label of a class: what the model writes}}. The vocabulary is copied.
+    """
     if jax.process_index():
         return
     flat = flatten_dict(specs.on_disk["target"], sep="/")
@@ -122,18 +128,19 @@ def write_description(model_dir: str, model: Any, specs: StateSpecs) -> None:
         if source and epath.Path(source).exists():
             # Read completely, since the copy may be the source.
             (folder / name).write_bytes(epath.Path(source).read_bytes())
-
-
-def write_labels(model_dir: str, tasks: Iterable[seqio.Task]) -> None:
-    """Write `labels.json`, {task: {label of a class: what the model writes}}, on one host."""
-    found = _labels(tasks)
-    if found and not jax.process_index():
-        text = json.dumps(found, indent=1, ensure_ascii=False)
-        (epath.Path(model_dir) / _LABELS).write_text(f"{text}\n")
+    if labels := _labels(tasks):
+        text = json.dumps(labels, indent=1, ensure_ascii=False)
+        (folder / _LABELS).write_text(f"{text}\n")
 
 
 def _labels(tasks: Iterable[seqio.Task]) -> dict[str, dict[str, str]]:
     return {task.name: task.labels() for task in tasks if hasattr(task, "labels")}
+
+
+def check_description(start: Start, model: Any, tasks: Iterable[seqio.Task]) -> None:
+    """Raise UserError if a run that resumes has another vocabulary or other classes than before."""
+    check_vocabulary(start, model)
+    check_labels(start, tasks)
 
 
 def check_labels(start: Start, tasks: Iterable[seqio.Task]) -> None:

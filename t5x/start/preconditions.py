@@ -16,9 +16,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from absl import logging
 
 from common.errors import UserError
 from common.tables import data_size
+from t5x import schedules
 from t5x.checkpointing.config import SaveCheckpointConfig
 from t5x.inference import filling
 from t5x.inference.predictor import MODES
@@ -29,6 +31,7 @@ from t5x.loop import triggers
 from t5x.monitoring import metric_writers
 from t5x.partitioning import PjitPartitioner
 from t5x.start import selection_metric
+from t5x.start.checkpoint import Start
 from t5x.start.model_dir import check_writable
 from t5x.start.vocabulary import check_feature_lengths, verify_matching_vocabs
 from t5x.watch import Watch
@@ -140,6 +143,19 @@ def check_inference(
     check_decoding(model)
     partitioner.check_batch(cfg.batch_size, None, "utils.DatasetConfig.batch_size")
     check_writable(output_dir)
+
+
+def check_rate(
+    rate: Callable[..., jax.Array], optimizer: Any, start: Start, total_steps: int
+) -> None:
+    """Warn of a schedule that does not suit the start of a run, or its optimizer.
+
+    Raise UserError if it has ended before the start, or never ends although it must.
+    """
+    schedules.check_start(rate, start.known_step, total_steps)
+    suits = getattr(optimizer, "usual_rates", None)
+    if suits and (unusual := suits.unusual(rate, start.step, total_steps)):
+        logging.warning("%s", unusual)
 
 
 def check_memory(

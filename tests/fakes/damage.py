@@ -24,12 +24,13 @@ import jax
 import numpy as np
 
 from fakes import toy
-from t5x import train as train_module
 from t5x.checkpointing import layout
 from t5x.checkpoints import Checkpointer
 from t5x.input_pipeline.stream import TrainStream
 from t5x.partitioning import PjitPartitioner
 from t5x.start import checkpoint as run_start
+from t5x.start.state import starting_state
+from t5x.start.stream import open_stream
 from t5x.train_state import state_specs
 from t5x.trainer import Trainer
 
@@ -116,10 +117,8 @@ class Starter:
         trainer = self._trainer
 
         def read(start: run_start.Start) -> tuple:
-            stream = train_module.stream_at(
-                start, trainer, self.data, TrainStream, 0, total_steps=12
-            )
-            return stream, train_module.starting_state(start, trainer, jax.random.key(0))
+            stream = open_stream(start, trainer, self.data, TrainStream, 0, total_steps=12)
+            return stream, starting_state(start, trainer, jax.random.key(0))
 
         start = run_start.find_start(str(folder), None)
         start, (stream, state) = run_start.first_sound(start, read)

@@ -14,7 +14,7 @@ from tensorboard.util.tensor_util import make_ndarray
 
 from common.errors import UserError
 from fakes import toy
-from t5x import checkpoints, optimizers, schedules, train
+from t5x import checkpoints, optimizers, schedules
 from t5x.checkpointing import layout
 from t5x.checkpointing.config import RestoreCheckpointConfig
 from t5x.checkpointing.restore import restore
@@ -22,6 +22,7 @@ from t5x.input_pipeline.stream import TrainStream
 from t5x.loop.triggers import training_plan
 from t5x.monitoring.event_log import EventLog
 from t5x.partitioning import PjitPartitioner
+from t5x.start import state as starting
 from t5x.train_state import state_specs, to_disk
 from tasks import mixtures
 
@@ -449,7 +450,7 @@ def test_a_schedule_that_does_not_count_from_the_checkpoint_is_refused(
     restore = RestoreCheckpointConfig(f"{folder}/checkpoint_8", mode="specific")
     settings = {"restore": restore, "total_steps": 40, "dry_run": True}
     settings |= {"trainer": {"learning_rate_fn": warmed_up()}}
-    monkeypatch.setattr(train, "initial_state", kill)
+    monkeypatch.setattr(starting, "initial_state", kill)
     with pytest.raises(ValueError, match=r"step_offset to 8"):
         run(tmp_path / "new", **settings)
     run(own, **settings)  # a resumed run has begun its schedule before
@@ -469,7 +470,7 @@ CONFIGS = {
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_it_is_refused_in_one_sentence(name, tmp_path, monkeypatch):
-    monkeypatch.setattr(train, "initial_state", kill)  # the first use of the devices
+    monkeypatch.setattr(starting, "initial_state", kill)  # the first use of the devices
     with pytest.raises(ValueError, match=name) as caught:
         run(tmp_path, **CONFIGS[name])
     assert "\n" not in str(caught.value)
@@ -493,14 +494,14 @@ def test_a_corpus_is_asked_for_a_text_a_shard_before_the_state_is_made(tmp_path,
         raise ValueError(f"{self.split}: too few texts for {num_shards} shards")
 
     monkeypatch.setattr("t5x.input_pipeline.corpora.Corpora.check_shards", refuse)
-    monkeypatch.setattr(train, "starting_state", None)
+    monkeypatch.setattr(starting, "starting_state", None)
     for dry_run in (True, False):
         with pytest.raises(ValueError, match=r"train: too few texts for \d shards"):
             run(tmp_path / "run", dry_run=dry_run)
 
 
 def test_a_dry_run_makes_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(train, "initial_state", kill)
+    monkeypatch.setattr(starting, "initial_state", kill)
     step, state, losses = run(tmp_path / "run", dry_run=True)
     assert (step, state, losses) == (0, None, {})
     assert not (tmp_path / "run").exists()
@@ -509,10 +510,3 @@ def test_a_dry_run_makes_nothing(tmp_path, monkeypatch):
 def test_a_period_of_0_or_none_is_never():
     plan = training_plan(100, 0, None, None, evaluates=True)
     assert (plan.eval_period, plan.save_period, plan.stats_period) == (None, None, None)
-
-
-def test_a_drawn_seed_differs_and_a_given_one_stays():
-    assert train.agreed_seed(7) == 7
-    drawn = {train.agreed_seed(None) for _ in range(3)}
-    assert len(drawn) > 1
-    assert all(0 <= seed < 2**31 for seed in drawn)

@@ -4,8 +4,9 @@ import itertools
 
 import pytest
 
+from fakes.refuses import refuses
 from t5x.loop.triggers import TrainingPlan as Plan
-from t5x.loop.triggers import Trigger, check_periods, next_trigger
+from t5x.loop.triggers import Trigger, check_end, check_periods, next_trigger
 
 
 def walk(plan, step=0):
@@ -85,10 +86,9 @@ def test_what_does_not_fit_is_said_in_one_sentence(plan, message):
 
 def test_a_run_cannot_start_past_its_end():
     plan = Plan(total_steps=100)
-    check_periods(plan, first_step=100)
-    said = r"^TRAIN_STEPS \(train.total_steps\) is 100, but the run starts at step 101"
-    with pytest.raises(ValueError, match=said):
-        check_periods(plan, first_step=101)
+    check_end(plan, first_step=100)
+    with refuses("TRAIN_STEPS (train.total_steps)", 100):
+        check_end(plan, first_step=101)
 
 
 @pytest.mark.parametrize(

@@ -83,6 +83,11 @@ def test_a_run_is_described_by_its_parameters(tmp_path):
     assert not (tmp_path / "vocabulary.model").exists()  # bytes have no file
 
 
+def describe(folder, tasks):
+    model = toy.shared_model()
+    model_dir.write_description(str(folder), model, state_specs(model, PjitPartitioner(2)), tasks)
+
+
 def test_a_run_keeps_its_vocabulary(tmp_path):
     own = Start(f"{tmp_path}/checkpoint_1", None)
     other = Start(own.path, RestoreCheckpointConfig(own.path))
@@ -118,7 +123,7 @@ def test_a_run_keeps_its_classes(tmp_path):
     unlabelled = types.SimpleNamespace(name="text")
     labels = {"good": "g", "bad, or worse": "b"}
     model_dir.check_labels(own, [task(labels)])  # an older run has no such file
-    model_dir.write_labels(str(tmp_path), [task(labels), unlabelled])
+    describe(tmp_path, [task(labels), unlabelled])
     for same in ([task(labels)], [unlabelled], [task(dict(reversed(labels.items())))]):
         model_dir.check_labels(own, same)
     for changed in ({"good": "b", "bad, or worse": "g"}, {"good": "g", "bad": "b"}, {"good": "g"}):
@@ -153,10 +158,8 @@ def test_states_of_the_same_names_are_distinguished_by_the_runs_description(tmp_
 
 def test_the_labels_of_a_classifier_are_kept_where_a_converter_finds_them(tmp_path):
     run = TrainedRun(str(tmp_path), {})
-    model_dir.write_labels(str(tmp_path), [types.SimpleNamespace(name="summaries")])
+    describe(tmp_path, [types.SimpleNamespace(name="summaries")])
     assert run.labels() == {}
     labels = {"yes, but late": "y", "так": "t"}
-    model_dir.write_labels(
-        str(tmp_path), [types.SimpleNamespace(name="mails", labels=lambda: labels)]
-    )
+    describe(tmp_path, [types.SimpleNamespace(name="mails", labels=lambda: labels)])
     assert run.labels() == {"mails": labels}
