@@ -4,13 +4,12 @@
 
 The converter needs transformers and torch, which this process does without: it describes the run in
 a temporary folder, and another process exports it. The answer is kept for the same vocabulary,
-network and text.
+network, text and version of the converter.
 """
 
 import contextlib
 import dataclasses
 import hashlib
-import importlib.metadata
 import json
 import pathlib
 import subprocess
@@ -35,7 +34,6 @@ from t5x.start.model_dir import write_description
 from t5x.train_state import StateSpecs
 
 LINES, _DOCUMENTS, _SECONDS = 10_000, 500, 600
-_LIBRARIES = ("transformers", "tokenizers", "sentencepiece", "torch")
 NOT_ASKED = CheckResult(NOT_CHECKED, "a run that resumes, or --allow_unpublishable")
 
 
@@ -68,10 +66,9 @@ def _check(model: Any, specs: StateSpecs, lines: Callable[[], list[str]]) -> Che
     if not _has_files(model):
         kind = type(model.output_vocabulary).__name__
         return CheckResult(NOT_CHECKED, f"a {kind} has no file to make a tokenizer of")
-    try:
-        versions = [importlib.metadata.version(library) for library in _LIBRARIES]
-    except importlib.metadata.PackageNotFoundError as error:
-        return CheckResult(NOT_CHECKED, f"{error.name} is not installed, which publishing needs")
+    converter = _run("convert.version")
+    if converter.returncode:
+        return CheckResult(NOT_CHECKED, converter.stdout.strip() or _last_line(converter.stderr))
     with tempfile.TemporaryDirectory() as run:
         folder = pathlib.Path(run)
         gin_utils.summarize_gin_config(run, None, 0)
@@ -80,9 +77,8 @@ def _check(model: Any, specs: StateSpecs, lines: Callable[[], list[str]]) -> Che
         shapes = {path: array.shape for path, array in flat.items()}
         (folder / "shapes.json").write_text(json.dumps(shapes))
         (folder / "texts.json").write_text(json.dumps({"lines": lines()}))
-        digest = hashlib.sha256(repr((versions, sorted(bound.items()))).encode())
-        own = [*sorted(ROOT.glob("convert/**/*.py")), *sorted(folder.glob("**/*.*"))]
-        for file in own:
+        digest = hashlib.sha256(repr((converter.stdout, sorted(bound.items()))).encode())
+        for file in sorted(folder.glob("**/*.*")):
             if file.name not in ("config.gin", "model-info.txt"):
                 digest.update(file.read_bytes())
         kept = pathlib.Path.home() / ".cache" / "t5x" / "publishable" / digest.hexdigest()
@@ -106,16 +102,25 @@ def _has_files(model: Any) -> bool:
 
 def _ask(folder: pathlib.Path) -> CheckResult:
     """Return what the converter says of a described run."""
-    command = [sys.executable, "-m", "convert.publishable", str(folder)]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, cwd=ROOT)
-        said = done.stdout.replace(f"{folder}/", "the run's ")
-        return CheckResult(**small_files.parse_json(said))
+        export = _run("convert.publishable", str(folder))
+        return CheckResult(
+            **small_files.parse_json(export.stdout.replace(f"{folder}/", "the run's "))
+        )
     except subprocess.TimeoutExpired:
         return CheckResult(NOT_CHECKED, f"the export of the untrained run took {_SECONDS} s")
     except ValueError:
-        last = (done.stderr.strip().splitlines() or ["no output"])[-1]
-        return CheckResult(NOT_CHECKED, f"the export of the untrained run failed: {last[:200]}")
+        reason = _last_line(export.stderr)
+        return CheckResult(NOT_CHECKED, f"the export of the untrained run failed: {reason}")
+
+
+def _run(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", module, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, cwd=ROOT)
+
+
+def _last_line(text: str) -> str:
+    return (text.strip().splitlines() or ["no output"])[-1][:200]
 
 
 def first_lines(cfg: DatasetConfig) -> list[str]:

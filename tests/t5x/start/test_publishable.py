@@ -37,16 +37,39 @@ def asked(path, texts=("Ana are mere",)):
 
 def test_an_answer_is_kept_for_the_same_vocabulary_network_and_text(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
-    calls, run = [], subprocess.run
-    monkeypatch.setattr(subprocess, "run", lambda *a, **k: calls.append(a) or run(*a, **k))
+    commands, run = [], subprocess.run
+    monkeypatch.setattr(subprocess, "run", lambda *a, **k: commands.append(a[0]) or run(*a, **k))
+    exports = lambda: [command[2] for command in commands].count("convert.publishable")
     first, again = asked(MINI / "ro_mini.model"), asked(MINI / "ro_mini.model")
-    assert (first.verdict, first, len(calls)) == (OK, again, 1)
+    assert (first.verdict, first, exports()) == (OK, again, 1)
     model = read_model(str(MINI / "ro_mini.model"))
     model.trainer_spec.model_type = model.trainer_spec.BPE
     write_model(model, str(tmp_path / "bpe.model"))
     with pytest.raises(UserError, match="bpe"):
         asked(tmp_path / "bpe.model")
-    assert len(calls) == 2
+    assert exports() == 2
+
+
+def test_an_answer_of_another_version_of_the_converter_is_not_kept(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    versions, exports = iter("aab"), []
+
+    def run(module, *arguments):
+        if module == "convert.version":
+            return subprocess.CompletedProcess(module, 0, next(versions), "")
+        exports.append(arguments)
+        return subprocess.CompletedProcess(module, 0, '{"verdict": "ok", "figure": "equal"}', "")
+
+    monkeypatch.setattr(publishable, "_run", run)
+    assert [asked(MINI / "ro_mini.model").verdict for _ in range(3)] == [OK] * 3
+    assert len(exports) == 2
+
+
+def test_without_a_library_of_the_converter_a_run_is_not_checked(monkeypatch):
+    missing = subprocess.CompletedProcess("", 1, "torch is not installed", "")
+    monkeypatch.setattr(publishable, "_run", lambda *_: missing)
+    result = asked(MINI / "ro_mini.model")
+    assert (result.verdict, result.figure) == (NOT_CHECKED, "torch is not installed")
 
 
 def test_a_run_that_no_gin_file_describes_is_not_checked():
