@@ -3,9 +3,8 @@
   arrays = open_checkpoint("runs/tiny/checkpoint_2000")
   arrays["target/encoder/layers_0/attention/query/kernel"].read()     # np.ndarray [D, H*K]
 
-Names are the state dict's paths: `target/…`, `state/step`, `state/param_states/…/{m,v,…}`. Arrays
-of T5X's `scalable_t5` get these names and shapes by `t5x.checkpointing.scalable_t5`. Needs no jax,
-so a converter runs on a machine without it.
+Names are the state dict's paths: `target/…`, `state/step`, `state/param_states/…/{m,v,…}`. Needs no
+jax, so a converter runs on a machine without it.
 """
 
 import dataclasses
@@ -21,7 +20,7 @@ from etils import epath
 
 from common.errors import UserError
 from common.small_files import read_json
-from t5x.checkpointing import layout, lazy_array, scalable_t5
+from t5x.checkpointing import layout, lazy_array
 from t5x.checkpointing.lazy_array import DamagedCheckpoint, LazyArray, parsing
 
 # The legacy format is T5X's own of 2021-2023, in which its public models are published. A folder
@@ -35,17 +34,16 @@ _PLACEHOLDER = "PLACEHOLDER://"
 _ARRAY, _SCALAR = 1, 3  # msgpack extension types of flax.serialization
 
 
-def open_checkpoint(path: str, together: bool = False) -> dict[str, LazyArray]:
+def open_checkpoint(path: str) -> dict[str, LazyArray]:
     """Return all arrays of one checkpoint, on disk or under gs://.
 
-    `path` is the checkpoint's own folder, `…/checkpoint_<step>`; for `together` see
-    `scalable_t5.layer_by_layer`. Raise UserError if it holds no complete checkpoint,
-    DamagedCheckpoint if files inside are missing or cut off.
+    `path` is the checkpoint's own folder, `…/checkpoint_<step>`. Raise UserError if it holds no
+    complete checkpoint, DamagedCheckpoint if files inside are missing or cut off.
     """
     layout.check_entries(path)
     kind = layout.kind(path)
     if kind == "legacy":
-        return scalable_t5.layer_by_layer(_read_legacy(path), together)
+        return _read_legacy(path)
     if kind is None:
         raise UserError(layout.why_no_checkpoint(path))
     arrays = _read_orbax(os.path.join(path, "state"))
@@ -55,8 +53,7 @@ def open_checkpoint(path: str, together: bool = False) -> dict[str, LazyArray]:
         raise DamagedCheckpoint(
             f"{path} has lost {lost[0]}, so the checkpoint is damaged; restore another one."
         )
-    arrays = {n: dataclasses.replace(a, digest=digests.get(n)) for n, a in arrays.items()}
-    return scalable_t5.layer_by_layer(arrays, together)
+    return {n: dataclasses.replace(a, digest=digests.get(n)) for n, a in arrays.items()}
 
 
 def _read_orbax(folder: str) -> dict[str, LazyArray]:

@@ -123,7 +123,7 @@ def match(
 
     Only the step of a run's own checkpoint is read, which its name must say.
     """
-    arrays, wanted = reader.open_checkpoint(path, together=True), by_name(like)
+    arrays, wanted = reader.open_checkpoint(path), by_name(like)
     # 1. A wanted name is looked up under the name of the assignment map, else its own.
     sources, kept = _assign(wanted, arrays, (config.assignment_map if config else None) or ())
     # 2. Parameters that the checkpoint lacks keep their initial values, if that is allowed.
@@ -270,9 +270,7 @@ def _read_all(found: Match, dtype: str | None) -> dict[str, Any]:
         own = dtype_of(name) if array.digest is None else array.dtype
         return _place(array, found.wanted[name], own)
 
-    # In the checkpoint's order the layers that are stored in one array follow each other.
-    order = {source: i for i, source in enumerate(found.arrays)}
-    names = sorted(found.sources, key=lambda name: order[found.sources[name]])
+    names = list(found.sources)
 
     def read_mine() -> list[Any]:
         with concurrent.futures.ThreadPoolExecutor(_READERS) as pool:

@@ -26,14 +26,12 @@ from fakes.convert_fakes import (
     arrays,
     golden_sizes,
     refusal,
-    scanned,
     tree,
     write_run,
 )
 from fakes.paths import GOLDEN, ROOT
 from fakes.published import published_encoder
 from fakes.tokenizer_files import words
-from t5x.checkpointing import scalable_t5
 
 MINI = ROOT / "data" / "ro_mini" / "ro_mini.model"
 
@@ -235,12 +233,12 @@ def test_an_encoder_that_cannot_be_converted_is_refused(
     assert not list(tmp_path.glob("run_hf/*"))
 
 
-def test_a_scanned_umt5_checkpoint_is_recognized(tmp_path, monkeypatch):
+def test_a_checkpoint_with_a_position_table_in_each_layer_is_a_umt5(tmp_path, monkeypatch):
     sizes = FAMILIES["umt5"]
     values = arrays(sizes)
-    state = {f"target/{name}": value for name, value in scanned(values, sizes).items()}
+    state = {f"target/{name}": value for name, value in values.items()}
     state["state/step"] = np.array(7)
-    opened = scalable_t5.layer_by_layer(tree(state))
+    opened = tree(state)
     monkeypatch.setattr(t5x_params, "open_checkpoint", lambda _: opened)
     run = model_dir.TrainedRun(str(tmp_path), {7: str(tmp_path)})
     (tmp_path / "checkpoint_7").mkdir()

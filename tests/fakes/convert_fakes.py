@@ -68,23 +68,6 @@ def tree(values: dict[str, np.ndarray]) -> dict[str, lazy_array.LazyArray]:
     return {name: lazy_array.from_numpy(value) for name, value in values.items()}
 
 
-def scanned(values: dict[str, np.ndarray], sizes: T5Sizes) -> dict[str, np.ndarray]:
-    """The same network as T5X's scalable_t5 saves it: layers on axis 1, heads apart."""
-    found = {name: value for name, value in values.items() if "/layers_" not in name}
-    for name in values:
-        if "/layers_0/" not in name:
-            continue
-        stack, _, rest = name.split("/", 2)
-        depth = getattr(sizes, f"num_{stack}_layers")
-        layers = [values[f"{stack}/layers_{i}/{rest}"] for i in range(depth)]
-        if rest.endswith(("query/kernel", "key/kernel", "value/kernel")):
-            layers = [x.reshape(-1, sizes.num_heads, sizes.head_dim) for x in layers]
-        elif rest.endswith("out/kernel"):
-            layers = [x.reshape(sizes.num_heads, sizes.head_dim, -1) for x in layers]
-        found[f"{stack}/{stack}/{rest}"] = np.stack(layers, axis=1)
-    return found
-
-
 def write_folder(folder, sizes: Sizes, values: dict[str, np.ndarray], dtype="float32") -> None:
     """Write a network's model.safetensors and config.json."""
     folder.mkdir(parents=True, exist_ok=True)
