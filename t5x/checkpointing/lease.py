@@ -7,12 +7,9 @@ with Lease("gs://bucket/run") as lease:
 
 import contextlib
 import datetime
-import fcntl
 import json
 import os
-import pathlib
 import platform
-import tempfile
 import threading
 import time
 import uuid
@@ -31,13 +28,12 @@ from t5x.multihost.broadcast import broadcast_from_first
 # 1. Each write names the generation that it replaces, which tensorstore compares on a disk under a
 #    lock and in a bucket by a precondition: of runs that start at once, one gets the lease.
 # 2. Clocks of two machines may differ, so a newcomer compares none: it watches the file, by its own
-#    clock, and takes over if nothing changes there.
-# 3. On its own machine a run also holds a lock of the kernel, which a kill frees: there a newcomer
-#    need not watch.
+#    clock. If the file changes, it is refused. If nothing changes there, the holder is dead, and it
+#    takes over.
 
 NAME = "lease.json"
 RENEW_SECONDS = 10.0
-STALE_SECONDS = 60.0
+STALE_SECONDS = 30.0
 GIVE_UP_SECONDS = 300.0  # for a check while the storage does not answer
 _POLL_SECONDS = 2.0
 _ANSWER_SECONDS = 30.0  # for one request
@@ -67,7 +63,6 @@ class Lease:
         self._watched: tuple[bytes, float] | None = None  # a content, and since when
         self._lost = ""  # why
         self._one_at_a_time, self._ended = threading.Lock(), threading.Event()
-        self._here = contextlib.ExitStack()  # holds the lock of this machine
         self._renewing = threading.Thread(target=self._keep_renewing, daemon=True, name="lease")
 
     def __enter__(self) -> "Lease":
@@ -75,9 +70,6 @@ class Lease:
         while not broadcast_from_first(self._is_taken):
             time.sleep(_POLL_SECONDS)
         if jax.process_index() == 0:
-            with contextlib.suppress(OSError):  # without the lock, others watch the file
-                lock = self._here.enter_context(_local_lock(self._run).open("w"))
-                fcntl.flock(lock, fcntl.LOCK_EX)
             self._renewing.start()
         return self
 
@@ -90,8 +82,6 @@ class Lease:
             with contextlib.suppress(*_FAILED):
                 deleting = self._store.write(NAME, None, if_equal=self._generation)
                 deleting.result(timeout=_RELEASE_SECONDS)
-        _local_lock(self._run).unlink(missing_ok=True)
-        self._here.close()
 
     def check(self) -> None:
         """Raise LeaseError, on the other hosts a Failure, if another run has taken over.
@@ -113,28 +103,32 @@ class Lease:
         except _FAILED as error:
             reason = (str(error).splitlines() or [""])[0][:200] or "no answer"
             raise LeaseError(
-                f"MODEL_DIR is {self.model_dir}, whose {NAME} cannot be written ({reason}); once "
-                "that is fixed, start the same command again."
+                "MODEL_DIR",
+                self.model_dir,
+                f"whose {NAME} cannot be written ({reason})",
+                "once that is fixed, start the same command again",
             ) from error
 
     def _is_over(self, content: bytes) -> bool:
-        """Return whether the run of a lease is gone; raise LeaseError if it is there."""
-        (run, holder), now = _owner(content), time.monotonic()
-        is_alive = _is_alive_here(run)
+        """Return whether a lease is not renewed any more; raise LeaseError if it is."""
+        (_, holder), now = _owner(content), time.monotonic()
         watched, since = self._watched = self._watched or (content, now)
-        if is_alive or content != watched:
+        if content != watched:
             raise LeaseError(
-                f"MODEL_DIR {self.model_dir} is used by another run ({holder}), and two runs would "
-                "delete each other's checkpoints; wait for its end or stop it, set another "
-                "MODEL_DIR, or start with --take_over, and that run stops before its next save."
+                "MODEL_DIR",
+                self.model_dir,
+                f"which another run uses ({holder}), and two runs would delete each other's "
+                "checkpoints",
+                "wait for its end or stop it, set another MODEL_DIR, or start with --take_over, "
+                "and that run stops before its next save",
             )
-        if is_alive is None and since == now:
+        if since == now:
             logging.warning(
                 "MODEL_DIR %s was last used by another run (%s). Waiting %.0f s to see whether it "
                 "renews its lease; if not, this run starts.",
                 *(self.model_dir, holder, STALE_SECONDS),
             )
-        return is_alive is False or now - since >= STALE_SECONDS
+        return now - since >= STALE_SECONDS
 
     def _keep_renewing(self) -> None:
         while not self._ended.wait(RENEW_SECONDS) and not self._lost:
@@ -147,8 +141,10 @@ class Lease:
                 self._lost = "it has not answered for long, so another run may use it"
             if self._lost:
                 raise LeaseError(
-                    f"This run writes no more to MODEL_DIR {self.model_dir}: {self._lost}; to "
-                    "train beside another run, set another MODEL_DIR."
+                    "MODEL_DIR",
+                    self.model_dir,
+                    f"to which this run writes no more: {self._lost}",
+                    "to train beside another run, set another MODEL_DIR",
                 )
             time.sleep(_POLL_SECONDS)
 
@@ -189,19 +185,3 @@ def _owner(content: bytes) -> tuple[str, str]:
             case {"run": str(run), "holder": str(holder)} if run.isalnum() and holder.isprintable():
                 return run, holder
     return "", "an unknown run"
-
-
-def _local_lock(run: str) -> pathlib.Path:
-    return pathlib.Path(tempfile.gettempdir()) / f"t5x-lease-{run}"
-
-
-def _is_alive_here(run: str) -> bool | None:
-    """Return whether a run holds its lock on this machine; None if it is not known here."""
-    try:
-        with _local_lock(run).open() as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return None
-    return False

@@ -90,7 +90,7 @@ def test_a_second_run_in_one_folder_is_refused_by_all_its_hosts(tmp_path, progra
         first.wait_for(first.saved)
         with Pod(tmp_path / "b", 1_000_000, 2, programs, model_dir=str(first.run)) as second:
             assert second.ends(within=200) == [1, 1], second.said()
-        wanted = f"{first.run} is used by another run (process {first.processes[0].pid} on "
+        wanted = f"which another run uses (process {first.processes[0].pid} on "
         for index in range(2):
             assert wanted in (tmp_path / f"b/said_{index}.txt").read_text()
         first.send(0, signal.SIGINT)
