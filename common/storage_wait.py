@@ -6,7 +6,6 @@ The clients of buckets repeat a request that fails with 503 for minutes, and rep
 """
 
 import concurrent.futures
-import threading
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -14,27 +13,11 @@ from typing import TypeVar
 from absl import logging
 
 from common.errors import Failure
+from common.threads import in_thread
 
 REPORT_SECONDS = 10.0
 GIVE_UP_SECONDS = 300.0
 T = TypeVar("T")
-
-
-def in_thread(call: Callable[[], T], name: str) -> concurrent.futures.Future[T]:
-    """Start `call` in a thread that can be abandoned, and return its future.
-
-    A daemon thread: an executor's threads would keep the process alive until they end.
-    """
-    future: concurrent.futures.Future[T] = concurrent.futures.Future()
-
-    def run() -> None:
-        try:
-            future.set_result(call())
-        except BaseException as error:  # raised again by `future.result()`
-            future.set_exception(error)
-
-    threading.Thread(target=run, daemon=True, name=name).start()
-    return future
 
 
 def answer(what: str, ask: Callable[[], T]) -> T:

@@ -20,8 +20,8 @@ from urllib.parse import urlparse
 import numpy as np
 import seqio
 
-from common.storage_wait import in_thread
 from common.tables import CheckResult, NotChecked
+from common.threads import in_thread
 from preflight.aot import recipe_step
 from preflight.aot.slices import Slice
 from t5x.checkpointing import layout

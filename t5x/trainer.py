@@ -9,7 +9,7 @@ from typing import Any
 import jax
 
 from common.errors import UserError, first_line
-from common.storage_wait import in_thread
+from common.threads import in_thread
 from t5x import metrics
 from t5x.actions import EarlyStoppingAction as EarlyStoppingAction  # upstream's place
 from t5x.actions import TerminateOnNanAction as TerminateOnNanAction

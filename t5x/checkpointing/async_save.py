@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from absl import logging
 
-from common.storage_wait import in_thread
+from common.threads import in_thread
 
 # Orbax's own timeout covers the commit, but not the phase before it, in which storage that hangs
 # would block training. So both run in threads that can be abandoned.

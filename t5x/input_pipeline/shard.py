@@ -5,15 +5,13 @@ own iterator state plus the rows that were made but not taken, so it is exactly 
 taken.
 """
 
-import queue
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, wait
-from typing import Any
 
 import tensorflow as tf
 
 from common.errors import Failure, UserError
+from common.threads import DaemonThread
 from t5x.input_pipeline import pipeline
 from t5x.input_pipeline.mixed import MixedExamples, read_arrays, write_arrays
 from t5x.input_pipeline.packing import Arrays, Rows
@@ -28,7 +26,7 @@ class Shard:
     def __init__(self, examples: MixedExamples, rows: Rows, size: int):
         self._examples, self._rows, self._size = examples, rows, size
         self._taken = 0  # takes since the mixture began, which are steps
-        self._thread = _Thread()
+        self._thread = DaemonThread("rows")
         self._next: Future[Arrays | None] | None = None  # what the thread makes
         self._closed = False
 
@@ -126,38 +124,6 @@ class Shard:
         """Make no more rows; the pipeline stays idle until the process ends."""
         self._closed = True
         self._thread.end()
-
-
-class _Thread:
-    """A daemon thread that makes one call after another.
-
-    An executor's thread would keep the process from exiting while a read waits for a network. A
-    thread for each call would make the loop wait until it runs, which is long on a busy machine.
-    """
-
-    def __init__(self):
-        self._calls: queue.SimpleQueue = queue.SimpleQueue()
-        threading.Thread(target=_work, args=(self._calls,), daemon=True, name="rows").start()
-
-    def submit(self, call: Callable[[], Any]) -> Future:
-        """Return the future of the call, which begins after those before it."""
-        future: Future = Future()
-        self._calls.put((call, future))
-        return future
-
-    def end(self) -> None:
-        """Let the thread end after the calls that were submitted."""
-        self._calls.put(None)
-
-
-def _work(calls: queue.SimpleQueue) -> None:
-    while submitted := calls.get():
-        call, future = submitted
-        try:
-            future.set_result(call())
-        except BaseException as error:  # raised again by `future.result()`
-            future.set_exception(error)
-        del submitted, call, future  # they hold the shard
 
 
 def _reading_failed(error: tf.errors.OpError) -> UserError | Failure:
