@@ -171,22 +171,11 @@ def write_checksums(folder: epath.Path, save: str | None = None) -> None:
         (folder / _CHECKSUMS).write_text(json.dumps(sums | ({SAVE: save} if save else {})))
 
 
-def check_entries(folder: str) -> None:
-    """Raise DamagedCheckpoint for a pipe, whose reader would hang, or a link that leads nowhere."""
-    for home, _, names in os.walk(folder, followlinks=True):
-        for path in (os.path.join(home, name) for name in names):
-            if not os.path.isfile(path):
-                raise DamagedCheckpoint(
-                    f"{path} is neither a file nor a link to one; restore another checkpoint."
-                )
-
-
 def check_checksums(folder: str) -> None:
     """Raise DamagedCheckpoint if a file that `write_checksums` saw is missing or has changed.
 
     The same if the checkpoint's metadata is of another save.
     """
-    check_entries(folder)
     path = epath.Path(folder)
     metadata = custom_metadata(os.fspath(path.parent))
     if not (path / _CHECKSUMS).exists() and HAS_POSITION not in metadata:

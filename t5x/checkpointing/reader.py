@@ -40,7 +40,6 @@ def open_checkpoint(path: str) -> dict[str, LazyArray]:
     `path` is the checkpoint's own folder, `…/checkpoint_<step>`. Raise UserError if it holds no
     complete checkpoint, DamagedCheckpoint if files inside are missing or cut off.
     """
-    layout.check_entries(path)
     kind = layout.kind(path)
     if kind == "legacy":
         return _read_legacy(path)

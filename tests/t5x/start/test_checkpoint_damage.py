@@ -34,9 +34,8 @@ def damaged(starter, tmp_path, *damages):
         ("dataset", "deleted"),
         ("dataset/stream.json", "a folder"),
         ("dataset/checksums.json", "a JSON list"),
-        ("dataset/stream.json", "a pipe"),
-        ("state/manifest.ocdbt", "a pipe"),
-        ("_CHECKPOINT_METADATA", "a link to itself"),
+        ("dataset/stream.json", "a link to nothing"),
+        ("state/manifest.ocdbt", "a link to nothing"),
         ("dataset/checksums.json", "deleted"),
     ],
 )
