@@ -10,6 +10,7 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any
 
+from common import html_page
 from common.atomic_file import replace_file
 from common.tables import spread
 from report.charts import BASELINE, CONFUSION, Chart, charts_of, task_metrics
@@ -28,17 +29,12 @@ def html(runs: Sequence[RunData], now: float, reload: float | None = None) -> st
     """Return the page of these runs, see `content`."""
     data = json.dumps(content(runs, now, reload), ensure_ascii=False, separators=(",", ":"))
     part = lambda name: (_PARTS / name).read_text("utf-8")
-    pieces = {
-        "{{style}}": part("style.css"),
-        "{{script}}": "\n".join(part(name) for name in _SCRIPTS),
-        # Inside a script element only `<` can end it.
-        "{{data}}": data.replace("<", "\\u003c"),
-    }
-    page = part("page.html")
-    for mark, text in pieces.items():
-        before, after = page.split(mark)
-        page = before + text + after
-    return page
+    body = html_page.fill(
+        part("page.html"),
+        script="\n".join(part(name) for name in _SCRIPTS),
+        data=data.replace("<", "\\u003c"),  # inside a script element only `<` can end it
+    )
+    return html_page.page("Training report", body, part("style.css"), is_complete=False)
 
 
 def write(text: str, path: str) -> None:
