@@ -34,7 +34,7 @@ from t5x.trainer import Trainer
 from tasks.corpus.source import CorpusSource
 from tasks.corpus.storage.files import CorpusFile
 from tasks.corpus.storage.retry import RetryPolicy
-from tasks.look import figures, sampling, table
+from tasks.look import lines, sampling
 from tasks.objectives import registry
 from tasks.objectives.base import Objective
 
@@ -180,15 +180,15 @@ class RunContext:
 
     @functools.cached_property
     def look(self) -> dict[str, CheckResult]:
-        """What a sample of the split trained on shows, by `tasks.look.table.NAMES`.
+        """What a sample of the split trained on shows, by `tasks.look.lines.NAMES`.
 
         Its UserError is of the task.
         """
         self.require_vocabulary()
         task, split = self.task, self.data.split
         lengths, pack = self.data.task_feature_lengths, self.data.pack
-        find = lambda: figures.look(task, split, lengths=lengths, pack=pack)
-        return {row.check: row for row in table.rows(self.read(task.source, find))}
+        rows = self.read(task.source, lambda: lines.look(task, split, lengths, pack))
+        return {row.check: row for row in rows}
 
     @functools.cached_property
     def rows(self) -> list[dict[str, np.ndarray]]:

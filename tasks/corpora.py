@@ -15,16 +15,19 @@ import seqio
 import tensorflow as tf
 
 from tasks import vocabularies
+from tasks.corpus import overview
 from tasks.corpus.source import CorpusSource
+from tasks.look import lines
 from tasks.objectives import registry
 from tasks.objectives.base import Objective
-from tasks.task import Task
+from tasks.task import Task, View
 from tasks.text import normalize, token_chunks
 
 # Each shard shuffles its chunks of tokens, after its source has permuted files, parts and records.
 # The buffers are saved with every checkpoint, so they are small.
 SHUFFLED_CHUNKS = 128
 
+Task.view = View(lines.look, overview.understood)
 Vocabulary: TypeAlias = str | Callable[[], str] | seqio.Vocabulary
 
 

@@ -35,8 +35,7 @@ from tasks import vocabularies
 from tasks.corpus.records.documents import SEPARATOR
 from tasks.corpus.storage.names import given
 from tasks.jobs import classification, summarization, text_to_text
-from tasks.look import figures, table
-from tasks.look.figures import Look
+from tasks.look import lines, sample
 from tasks.rows import Rows
 from tasks.scaffold import files as new_files
 from tasks.scaffold import starting_model
@@ -163,7 +162,7 @@ class Job(NamedTuple):
     name: str
     start: Start
     texts: Texts
-    found: Look
+    found: sample.Sample
 
     @property
     def rows(self) -> int:
@@ -191,7 +190,7 @@ class Job(NamedTuple):
     @property
     def epochs_of_a_step(self) -> float:
         """What share of the rows a step reads: packed rows hold several."""
-        each = self.found.counts["pieces"] / max(self.found.sampled, 1) + 2
+        each = self.found.counts["pieces"] / max(len(self.found.documents), 1) + 2
         fit = 1.0 if self.texts.classes else max(sum(self.lengths.values()) / each, 1.0)
         return self.batch * fit / self.rows
 
@@ -387,7 +386,7 @@ def _classes(corpus: str, inputs: str, label: str) -> tuple[str, ...]:
     return tuple(name for name, _ in counts.most_common())
 
 
-def look(name: str, start: Start, texts: Texts) -> Look:
+def look(name: str, start: Start, texts: Texts) -> sample.Sample:
     """Return what a sample of the rows shows with the model's vocabulary.
 
     Raises:
@@ -398,10 +397,10 @@ def look(name: str, start: Start, texts: Texts) -> Look:
     else:
         text_to_text.add(name, texts.source, start.vocabulary, texts.prefix, METRICS)
     try:
-        found = figures.look(seqio.TaskRegistry.get(name), "train")
+        found = sample.draw(seqio.TaskRegistry.get(name), "train")
     finally:
         seqio.TaskRegistry.remove(name)
-    rows = {row.check: row for row in table.rows(found)}
+    rows = {row.check: row for row in lines.table(found)}
     if (row := rows["targets"]).verdict != OK:
         raise UserError(
             f"the vocabulary of --from {start.model.name} lacks characters of the targets: "

@@ -8,19 +8,18 @@ A cache is found in `tasks.cache.folders.paths` (gin) and the folders of
 
 import copy
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import seqio
 import tensorflow as tf
-from absl import logging
 
 import gin
 from common import arguments
 from common.errors import UserError
 from common.tables import CheckResult
 from tasks import purpose
-from tasks.corpus.overview import overview
-from tasks.corpus.source import EPOCHS, PARTS, CorpusSource
+from tasks.corpus.source import EPOCHS, PARTS
 
 
 @gin.configurable(module="tasks.cache")
@@ -32,8 +31,18 @@ def folders(paths: str | Sequence[str] = ()) -> list[str]:
     return found
 
 
+class View(NamedTuple):
+    """The functions behind `Task.look` and `Task.understood`."""
+
+    look: Callable[[seqio.Task, str, Mapping[str, int] | None, bool], list[CheckResult]]
+    understood: Callable[[seqio.Task, str], str]
+
+
 class Task(seqio.Task):
     """A seqio.Task that also looks for its cache in `folders()`."""
+
+    # `tasks.corpora` sets it for all tasks: what shows a corpus knows tasks, and not the reverse.
+    view = View(look=lambda *_: [], understood=lambda *_: "")
 
     evaluates = False  # whether its examples only measure a model
     # Whether TensorFlow rewrites the preprocessors' Python branches on tensors. Ours have none, and
@@ -49,20 +58,12 @@ class Task(seqio.Task):
     def look(
         self, split: str, lengths: Mapping[str, int] | None = None, pack: bool = True
     ) -> list[CheckResult]:
-        """Return what a sample of a split shows as lines of a table; see `tasks.look.table`."""
-        from tasks.look import figures, table  # which reads the objectives
-
-        return table.rows(figures.look(self, split, lengths=lengths, pack=pack))
+        """Return what a sample of a split shows as lines of a table; see `tasks.look.lines`."""
+        return self.view.look(self, split, lengths, pack)
 
     def understood(self, split: str) -> str:
         """Return what was understood of a split of its corpus, "" if that cannot be said."""
-        if not isinstance(self.source, CorpusSource):
-            return ""
-        found = overview(self.source, split)
-        if found.looks_like:
-            known = (self.source.name, found.looks_like, found.to_set)
-            logging.warning("corpus %s: %s: set %s", *known)
-        return str(found)
+        return self.view.understood(self, split)
 
     @property
     def cache_dir(self) -> str | None:

@@ -12,7 +12,7 @@ from preflight.aot.slices import Slice
 from preflight.checks import data, gin, step, storage, vocabulary
 from preflight.run_context import RunContext
 from preflight.search import Say, Trial, cheapest, compile_trial, fit
-from tasks.look import table
+from tasks.look import lines
 
 # Of the gin files, before a run can be built.
 GIN = ("gin parses", "all is set", "objects")
@@ -26,7 +26,7 @@ RUN: tuple[tuple[str, Callable[[RunContext], CheckResult]], ...] = (
     ("first records", data.first_records),
     ("vocabulary", vocabulary.vocabulary),
     ("publishing", vocabulary.publishing),
-    *((name, functools.partial(data.looked, name=name)) for name in table.NAMES),
+    *((name, functools.partial(data.looked, name=name)) for name in lines.NAMES),
     ("fill", data.fill),
     ("shards", data.shards),
     ("order", data.order),

@@ -7,6 +7,8 @@ import functools
 import math
 import shutil
 import tempfile
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -19,10 +21,9 @@ from t5x.start.vocabulary import check_feature_lengths
 from tasks.corpus.listing import too_many_to_ask
 from tasks.corpus.source import PARTS, CorpusSource
 from tasks.corpus.storage import files
-from tasks.languages import public
-from tasks.languages.table import TOKENS_PER_WORD, Language
-from tasks.look import sampling
-from tasks.look.table import MOST_EPOCHS, MOST_EPOCHS_OF_PAIRS
+from tasks.look import lines, sampling
+from tasks.look.sample import span_tokens
+from tasks.look.size import assumed_tokens, published_language
 from tasks.objectives import masked_lm, prefix_lm, span_corruption
 from tasks.objectives.base import check_targets
 
@@ -125,41 +126,36 @@ def order(context: RunContext) -> CheckResult:
 
 def epochs(context: RunContext) -> CheckResult:
     """Check how often the corpus is read to the end of training, if its size is known."""
-    size, known = corpus_tokens(context)
-    most = MOST_EPOCHS if context.objective else MOST_EPOCHS_OF_PAIRS
-    if isinstance(context.objective, span_corruption.SpanNoise):
-        lengths = context.data.task_feature_lengths or {}
-        per_row = float(context.objective.lengths(lengths["inputs"]).tokens)
-    else:
-        per_row = looked(context, "pieces").numbers["row_tokens"]
+    numbers = sizes(context)
+    if not numbers["row_tokens"]:
+        numbers = looked(context, "pieces").numbers  # or why they are unknown
     first, last, mixture = context.start.step, context.run.total_steps, context.data.provider
     if context.start.path is None:
         mixed.check_steps(mixture, last)
-    begun = 0 if context.start.is_own else first  # where the steps of the mixture count from
-    share = mixed.task_shares(mixture, first - begun, last - begun)[context.task.name]
-    read = context.data.batch_size * per_row * share
-    phased = len(mixed.phases_of(mixture)) > 1
-    return dry_run.epochs(first, last, read, size, known, most, phased)
+    # A run that starts from another's checkpoint begins its mixture there.
+    mixture_steps = first if context.start.is_own else 0
+    task = context.task.name
+    return dry_run.epochs(context.data, task, numbers, first, last, mixture_steps)
 
 
-def corpus_tokens(context: RunContext) -> tuple[float, str]:
-    """Return the tokens of the split trained on, and how they are known, to end a sentence.
+def sizes(context: RunContext) -> Mapping[str, Any]:
+    """Return the sizes of the corpus and of a row, see `tasks.look.lines.sizes`.
 
-    Of a corpus of FineWeb-2 they are roughly known before a record is read.
+    For a corpus of FineWeb-2 they are roughly known before a record is read. Raise NotChecked if
+    they are unknown.
     """
-    source = context.task.source
+    task = context.task
     try:
         numbers = looked(context, "pieces").numbers
     except NotChecked:
-        if (language := language_of(context)) is None:
+        tokens = assumed_tokens(task.source, context.data.split)
+        if tokens is None:
             raise
-        about = f" ({data_size(language.text_bytes)} of text, by its authors"
-        about += ", without copies and filters" if source.column.copies else ""
-        about += f"; {TOKENS_PER_WORD} tokens a word assumed)"
-        return language.words * TOKENS_PER_WORD, about
+        row_tokens = span_tokens(task, context.data.task_feature_lengths)
+        numbers = lines.sizes(tokens, row_tokens or 0.0)
     if not numbers["corpus_tokens"]:
         raise NotChecked("the size of the corpus is unknown")
-    return numbers["corpus_tokens"], numbers["known"]
+    return numbers
 
 
 def file_sizes(context: RunContext) -> list[int]:
@@ -174,25 +170,17 @@ def file_sizes(context: RunContext) -> list[int]:
     return known
 
 
-def language_of(context: RunContext) -> Language | None:
-    """Return the language whose training split of FineWeb-2 is trained on, else None."""
-    source = context.task.source
-    if isinstance(source, CorpusSource) and context.data.split == "train":
-        return public.fineweb2_language(source)
-    return None
-
-
 def copies(context: RunContext) -> CheckResult:
     """Check what a copy, a cache of tokens and this run's temporary files take on a disk."""
     source, split = context.task.source, context.data.split
     if not isinstance(source, CorpusSource):
         raise NotChecked(f"the size of {type(source).__name__} is unknown")
-    language = language_of(context)
+    language = published_language(source, split)
     size = language.parquet_bytes if language else sum(file_sizes(context))
     numbers: dict[str, float] = {"copy": size}
     shown = [f"{'the corpus' if is_local(source) else 'a copy'} takes {data_size(size)}"]
     try:
-        numbers["cache"] = _CACHED_BYTES * corpus_tokens(context)[0]
+        numbers["cache"] = _CACHED_BYTES * sizes(context)["corpus_tokens"]
         shown.append(f"a cache of its tokens up to {data_size(numbers['cache'])}")
     except NotChecked as error:
         shown.append(f"a cache of its tokens an unknown size, since {error}")

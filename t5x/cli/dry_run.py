@@ -95,48 +95,49 @@ def corpora(
 
     `mixture_steps` are those that the mixture was read for before step `first`.
     """
-    found = Corpora(cfg).looks()
-    shares = mixed.task_shares(cfg.provider, mixture_steps, mixture_steps + last - first)
+    looks = Corpora(cfg).looks()
+    several = len(mixed.task_shares(cfg.provider, mixture_steps, mixture_steps + last - first)) > 1
     rows: dict[str, CheckResult] = {}
-    for task, looked in found.items():
-        name = lambda check, task=task: f"{check} of {task}" if len(shares) > 1 else check
-        rows |= {name(row.check): row for row in looked}
-        numbers = next(row.numbers for row in looked if row.check == "pieces")
-        size, each = numbers["corpus_tokens"], numbers["row_tokens"] * cfg.batch_size
-        if size and each:
-            known, most = numbers["known"], numbers["most_epochs"]
-            tokens = shares[task] * each
-            phased = len(mixed.phases_of(cfg.provider)) > 1
-            rows[name("epochs")] = epochs(first, last, tokens, size, known, most, phased)
+    for task, lines in looks.items():
+        of_task = f" of {task}" if several else ""
+        rows |= {f"{row.check}{of_task}": row for row in lines}
+        numbers = next((row.numbers for row in lines if row.check == "pieces"), {})
+        if numbers.get("corpus_tokens") and numbers["row_tokens"]:
+            rows[f"epochs{of_task}"] = epochs(cfg, task, numbers, first, last, mixture_steps)
     return rows
 
 
 def epochs(
+    cfg: DatasetConfig,
+    task: str,
+    numbers: Mapping[str, Any],
     first: int,
     last: int,
-    step_tokens: float,
-    size: float,
-    known: str,
-    most: float,
-    phased: bool = False,
+    mixture_steps: int = 0,
 ) -> CheckResult:
-    """Return how often a corpus of `size` tokens is read from step `first` to step `last`.
+    """Return how often the corpus of a task is read from step `first` to step `last`.
 
-    `phased` says that its rate changes meanwhile, and `step_tokens` is a mean.
+    `numbers` are those of the line "pieces", see `corpora.ShownTask.look`. `mixture_steps` is as in
+    `corpora`.
     """
     left = max(last - first, 0)
-    read = left * step_tokens
-    count = read / size
+    # If the rate changes meanwhile, this is the mean.
+    share = mixed.task_shares(cfg.provider, mixture_steps, mixture_steps + last - first)[task]
+    read = left * share * numbers["row_tokens"] * cfg.batch_size
+    tokens, most = numbers["corpus_tokens"], numbers["most_epochs"]
+    count = read / tokens
     times = counted(count, "epoch", ".2g")
-    figure = f"{amount(read)} tokens are {times} of {amount(size)}{known}"
-    numbers = {"tokens": size, "read": read, "epochs": count}
+    figure = f"{amount(read)} tokens are {times} of {amount(tokens)}{numbers['known']}"
+    result = {"tokens": tokens, "read": read, "epochs": count}
     if count <= most:
-        return ok(figure, numbers=numbers)
+        return ok(figure, numbers=result)
+    is_phased = len(mixed.phases_of(cfg.provider)) > 1
     enough = first + int(left * most / count)
+    fewer = "a lower rate" if is_phased else f"TRAIN_STEPS to about {enough:,}"
     return warning(
         f"{figure}: beyond {most:.0f} a text teaches less and less",
-        f"{'a lower rate' if phased else f'TRAIN_STEPS to about {enough:,}'}, or a larger corpus",
-        numbers=numbers,
+        f"set {fewer}, or take a larger corpus",
+        numbers=result,
     )
 
 

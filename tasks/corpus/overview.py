@@ -1,9 +1,9 @@
-"""What was understood of a corpus, in a sentence, before anything is made of it.
+"""What a corpus holds, in a sentence, before anything is made of it.
 
-    found = overview(source, "train")
-    print(found)      # 200 files, 7,094 documents, a document a line; 71 held out as 'validation'
-    found.looks_like  # "" or why a line seems to be no document
-    found.documents_are  # what then to set, ("%",)
+    view = overview(source, "train")
+    print(view)         # 200 files, 7,094 documents, a document a line; 71 held out as 'validation'
+    view.looks_like     # "" or why a line seems to be no document
+    view.documents_are  # what `documents` of the source may be then, ("%",)
 
 The documents of a small corpus on this machine are counted, which takes a few seconds at most.
 """
@@ -17,6 +17,8 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+import seqio
+from absl import logging
 
 from common.errors import UserError
 from common.tables import counted
@@ -27,13 +29,13 @@ from tasks.corpus.source import CorpusSource
 from tasks.corpus.storage import files, names
 from tasks.corpus.storage.files import CorpusFile
 
-# Up to so many bytes of text, in so many files, documents are counted.
+# Documents are counted in a corpus of at most so many bytes of text and so many files.
 COUNTED_BYTES, COUNTED_FILES = 16e6, 2_000
 _HEAD, _HEADS = 64 << 10, 16  # bytes of a file, and files, whose lines are looked at
 _LINES_OF_A_PARAGRAPH = (1.5, 40.0)  # on average
 # Files that seem to be a document each are many and small, and their lines are short.
-_SHOWN = 3  # files of another split
 _MANY_FILES, _SMALL_BYTES, _SHORT_LINE = 20, 64 << 10, 120
+_NAMED_FILES = 3  # of another split
 # A line between documents: one sign, also several times, that ends no sentence, or a tag.
 _SEPARATOR = re.compile(r"([^\w\s.,!?…])(\s*\1)*|<\W?\w+\W?>")
 _OFTEN, _OFTENER = 5, 4  # such lines at least, and times as many as of any other line
@@ -43,15 +45,20 @@ _OFTEN, _OFTENER = 5, 4  # such lines at least, and times as many as of any othe
 class Overview:
     """The files of a split, and what its documents are.
 
-    `documents` in these files, None if they are not counted. `unit`: what a document is, "a line",
-    "a paragraph", "a file", "a record", "up to each line '%'". `held_out`: by split, the documents,
-    or their share where they are not counted. `others`: of 'train' on this machine, the files of
-    the other splits. `looks_like`: why lines seem to be no documents, "" if they do not.
-    `documents_are`: what `documents` of the source may then be.
+    Attributes:
+      passed_over: (address, reason) of files that are not read.
+      unit: what a document is: "a line", "a paragraph", "a file", "a record", or for a separator
+        "up to each line '%'".
+      documents: their number, None if they are not counted.
+      held_out: the documents that are held out, by split; percentages if they are not counted.
+      others: the files of other splits, for 'train' of a corpus on this machine.
+      looks_like: why lines seem to be no documents, "" if they do not.
+      documents_are: what `documents` of the source may be then.
     """
 
     split: str
-    files: int
+    files: Sequence[CorpusFile]
+    passed_over: Sequence[tuple[str, str]]
     unit: str
     documents: int | None
     held_out: dict[str, float]
@@ -60,50 +67,63 @@ class Overview:
     documents_are: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"{counted(self.files, 'file')}{self.of_documents()}"
+        return f"{counted(len(self.files), 'file')}{self.details()}"
+
+    @property
+    def file_bytes(self) -> int | None:
+        """The size of all files, None if it is not listed."""
+        sizes = [file.length for file in self.files if file.length is not None]
+        return sum(sizes) if len(sizes) == len(self.files) else None
 
     @property
     def to_set(self) -> str:
-        """What to set if `looks_like` is right, or is not."""
-        may_be = " or ".join(map(repr, self.documents_are))
-        return f"documents of the source to {may_be}, or to 'lines' if that is right"
+        """What to do if `looks_like` is right, or is not."""
+        choices = " or ".join(map(repr, self.documents_are))
+        return f"set documents of the source to {choices}, or to 'lines' if that is right"
 
     @property
     def flags(self) -> str:
-        """What to give on a command line, after `looks_like`."""
-        may_be = " or ".join(f"--documents={shlex.quote(each)}" for each in self.documents_are)
-        return f"{self.looks_like}: give {may_be}, or --documents=lines if each line is a document"
+        """`looks_like`, and the flags of a command that answer it."""
+        choices = " or ".join(f"--documents={shlex.quote(name)}" for name in self.documents_are)
+        return f"{self.looks_like}: give {choices}, or --documents=lines if each line is a document"
 
-    def of_documents(self, about: float | None = None) -> str:
-        """Return what follows the number of files; `about` is of documents that are not counted."""
-        said = "" if self.documents is None else f", {counted(self.documents, 'document')}"
-        if self.documents is None and about:
-            digits = max(len(str(int(about))) - 2, 0)
-            said = f", about {int(round(about, -digits)):,} documents"
-        said += f", a document {self.unit}"
-        held = {name: self._amount(n) for name, n in self.held_out.items()}
-        if self.split in held:
-            return f"{said}; {held[self.split]} of them are split {self.split!r}"
-        said += "".join(f"; {n} held out as {name!r}" for name, n in held.items())
-        return said + "".join(f"; {name!r} is {_few(files)}" for name, files in self.others.items())
+    def details(self, estimate: float | None = None) -> str:
+        """Return what follows the number of files in the sentence.
+
+        `estimate` is roughly the number of documents, for a corpus that is not counted.
+        """
+        text = "" if self.documents is None else f", {counted(self.documents, 'document')}"
+        if self.documents is None and estimate:
+            digits = max(len(str(int(estimate))) - 2, 0)
+            text = f", about {int(round(estimate, -digits)):,} documents"
+        text += f", a document {self.unit}"
+        amounts = {name: self._amount(n) for name, n in self.held_out.items()}
+        if self.split in amounts:
+            return f"{text}; {amounts[self.split]} of them are split {self.split!r}"
+        text += "".join(f"; {amount} held out as {name!r}" for name, amount in amounts.items())
+        return text + "".join(
+            f"; {name!r} is {_named(files)}" for name, files in self.others.items()
+        )
 
     def _amount(self, n: float) -> str:
         return f"{n:.2g}%" if self.documents is None else f"{int(n):,}"
 
 
-def _few(files: Sequence[CorpusFile]) -> str:
-    shown = ", ".join(names.name_of(str(file)) for file in files[:_SHOWN])
-    return shown if len(files) <= _SHOWN else counted(len(files), "file")
+def _named(files: Sequence[CorpusFile]) -> str:
+    """Return the names of a few files, or their number."""
+    if len(files) > _NAMED_FILES:
+        return counted(len(files), "file")
+    return ", ".join(names.name_of(str(file)) for file in files)
 
 
 def overview(source: CorpusSource, split: str) -> Overview:
-    """Return what is understood of a split.
+    """Return what a split holds.
 
     Raises:
       UserError: see `CorpusSource.peek`.
     """
     split = slices.full(split)
-    found, shares = source.list_files(split), source.shares(split)
+    listing, shares = source.list_files(split), source.shares(split)
     documents, held = None, {name: 100 * share for name, share in shares.items()}
     if is_small(source, split):
         texts = [text for batch in source.texts(split) for text in batch]
@@ -111,17 +131,52 @@ def overview(source: CorpusSource, split: str) -> Overview:
         held = {
             name: len(held_out.among(texts, held_out.of_split(shares, name))) for name in shares
         }
-    unit = "a record"
-    if found[0].kind in ("text", "tar"):
-        is_named = source.documents in DOCUMENTS
-        unit = f"a {source.documents[:-1]}" if is_named else f"up to each line {source.documents!r}"
+    looks_like, documents_are = _looks_like(source, listing)
+    return Overview(
+        split=split,
+        files=listing,
+        passed_over=source.passed_over(split),
+        unit=_unit(source, listing),
+        documents=documents,
+        held_out=held,
+        others=_other_splits(source, split, listing),
+        looks_like=looks_like,
+        documents_are=documents_are,
+    )
+
+
+def understood(task: seqio.Task, split: str) -> str:
+    """Return the sentence on a split of a task's corpus, "" unless it is a `CorpusSource`.
+
+    Warn if its lines seem to be no documents.
+    """
+    if not isinstance(task.source, CorpusSource):
+        return ""
+    view = overview(task.source, split)
+    if view.looks_like:
+        logging.warning("corpus %s: %s: %s", task.source.name, view.looks_like, view.to_set)
+    return str(view)
+
+
+def _unit(source: CorpusSource, listing: Sequence[CorpusFile]) -> str:
+    if listing[0].kind not in ("text", "tar"):
+        return "a record"
+    is_named = source.documents in DOCUMENTS
+    return f"a {source.documents[:-1]}" if is_named else f"up to each line {source.documents!r}"
+
+
+def _other_splits(
+    source: CorpusSource, split: str, listing: Sequence[CorpusFile]
+) -> dict[str, Sequence[CorpusFile]]:
+    """Return the files of other splits that have files of their own."""
+    if split != "train" or not source.is_local:
+        return {}
     others = dict[str, Sequence[CorpusFile]]()
-    if split == "train" and source.is_local:
-        for name in (name for name in source.splits if name not in (split, *shares)):
-            with contextlib.suppress(UserError):  # the corpus lacks it
-                if (own := source.list_files(name)) != found:
-                    others[name] = own
-    return Overview(split, len(found), unit, documents, held, others, *_looks_like(source, found))
+    for name in (name for name in source.splits if name not in (split, *source.shares(split))):
+        with contextlib.suppress(UserError):  # the corpus lacks it
+            if (other := source.list_files(name)) != listing:
+                others[name] = other
+    return others
 
 
 def is_small(source: CorpusSource, split: str) -> bool:
@@ -130,28 +185,27 @@ def is_small(source: CorpusSource, split: str) -> bool:
     return few and (source.text_bytes(split) or 0) <= COUNTED_BYTES
 
 
-def _looks_like(source: CorpusSource, found: Sequence[CorpusFile]) -> tuple[str, tuple[str, ...]]:
+def _looks_like(source: CorpusSource, listing: Sequence[CorpusFile]) -> tuple[str, tuple[str, ...]]:
     """Return why lines seem to be no documents, and what documents may be."""
-    if not (source.is_local and source.asks_for_documents and found[0].kind == "text"):
+    if not (source.is_local and source.asks_for_documents and listing[0].kind == "text"):
         return "", ()
-    some = found[:: -(-len(found) // _HEADS)]
-    heads = [_lines(file) for file in some]
+    heads = [_lines(file) for file in listing[:: -(-len(listing) // _HEADS)]]
     counts = collections.Counter(line for lines in heads for line in lines if line)
     (line, n), (_, other) = [*counts.most_common(2), ("", 0), ("", 0)][:2]
     if n >= max(_OFTEN, _OFTENER * other) and _SEPARATOR.fullmatch(line):
         return f"The line {line!r} stands at least {n:,} times, as between documents", (line,)
-    paragraphs = [group for lines in heads for group in _paragraphs(lines)]
+    paragraphs = [length for lines in heads for length in _paragraphs(lines)]
     if not paragraphs:
         return "", ()
     mean = sum(paragraphs) / len(paragraphs)
     low, high = _LINES_OF_A_PARAGRAPH
     short = np.median([len(line) for lines in heads for line in lines if line])
-    small = np.median([file.length or 0 for file in found]) <= _SMALL_BYTES
-    if len(paragraphs) > 2 * len(some) and low <= mean <= high:
+    small = np.median([file.length or 0 for file in listing]) <= _SMALL_BYTES
+    if len(paragraphs) > 2 * len(heads) and low <= mean <= high:
         why = f"Empty lines stand between paragraphs of {mean:.0f} lines"
         return why, ("paragraphs", "files")
-    if len(found) >= _MANY_FILES and small and short < _SHORT_LINE and mean >= low:
-        return f"Each of the {len(found):,} files may be one document", ("files", "paragraphs")
+    if len(listing) >= _MANY_FILES and small and short < _SHORT_LINE and mean >= low:
+        return f"Each of the {len(listing):,} files may be one document", ("files", "paragraphs")
     return "", ()
 
 

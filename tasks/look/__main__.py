@@ -2,11 +2,12 @@
 
     python -m tasks.look ro_mini_span_corruption
     python -m tasks.look my_task --module my_tasks --documents 5000 --lengths inputs=512,targets=114
+    python -m tasks.look "/data/ro/*.jsonl.gz"      # or a folder, or a data set of the hub
 
 It prints the figures of a sample (lengths, tokens a word, unknown characters, what is left out and
 why, how far the records are mixed), ten documents and ten examples with their spans marked, and
 writes the same in full as an HTML page. The sample is spread over the corpus, and nothing is read
-beyond it.
+beyond it. For a corpus without a task there are its documents and what is found in them.
 """
 
 if __name__ == "__main__":  # before any library writes to stderr
@@ -14,21 +15,29 @@ if __name__ == "__main__":  # before any library writes to stderr
 
     log.start()
 
+import argparse
 import os
+import re
 from collections.abc import Sequence
 
 from common import arguments
-from common.errors import guarded
+from common.errors import UserError, guarded
 from tasks import registered
-from tasks.look import figures, page
+from tasks.corpus import slices
+from tasks.corpus.source import CorpusSource
+from tasks.corpus.storage import names
+from tasks.look import page, sample
 
 
-@guarded
-def main(argv: Sequence[str] | None = None) -> None:
-    """Print the look, and write its page."""
+def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Return the flags."""
     parser = arguments.parser("python -m tasks.look", __doc__)
     add = parser.add_argument
-    add("task", type=arguments.text, help="a registered task's name")
+    about = "a registered task's name; or a folder, file, pattern, address or hub name"
+    add("corpus", type=arguments.text, metavar="TASK_OR_CORPUS", help=about)
+    add("--config", help="configuration of a hub corpus")
+    about = "column of the text of a corpus, or a template of several, {title}\\n{body}"
+    add("--column", type=arguments.text, default="text", help=about)
     about = "the part of the corpus to sample, default train"
     add("--split", type=arguments.text, default="train", help=about)
     about = "how many to sample, default 1000"
@@ -41,19 +50,47 @@ def main(argv: Sequence[str] | None = None) -> None:
     about = "the module that registers the task; default all of tasks/"
     add("--module", action="append", help=about)
     add("--gin_bindings", action="append", default=[], help="a setting of gin, 'name = value'")
-    flags = parser.parse_args(argv)
-    path = flags.html or arguments.in_runs(f"look_{flags.task}.html")
+    return parser.parse_args(argv)
+
+
+@guarded
+def main(argv: Sequence[str] | None = None) -> None:
+    """Print the look, and write its page."""
+    flags = parse_arguments(argv)
+    name = re.sub(r"\W+", "_", flags.corpus).strip("_")
+    path = flags.html or arguments.in_runs(f"look_{name}.html")
     arguments.check_output_file("--html", path)
+    drawn = draw_texts(flags) if is_corpus(flags.corpus) else draw(flags)
+    print(page.as_text(drawn))
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(page.as_html(drawn))
+    print(f"\nwrote {os.path.abspath(path)}")
+
+
+def is_corpus(name: str) -> bool:
+    """Return whether a name is of a corpus rather than of a task: a path, or OWNER/NAME."""
+    return bool(re.search(r"[/*~@]|^\.", name)) or names.is_file(name)
+
+
+def draw(flags: argparse.Namespace) -> sample.Sample:
+    """Return the sample of the task that the flags name."""
     lengths = arguments.lengths(flags.lengths)
     modules = tuple(flags.module or registered.every_module())
-    task = registered.find(flags.task, "TASK", modules, flags.gin_bindings)
+    task = registered.find(flags.corpus, "TASK", modules, flags.gin_bindings)
     if lengths:
         registered.check_features(task, lengths)
-    found = figures.look(task, flags.split, flags.documents, lengths, flags.seed)
-    print(page.as_text(found))
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(page.as_html(found))
-    print(f"\nwrote {os.path.abspath(path)}")
+    return sample.draw(task, flags.split, flags.documents, lengths, flags.seed)
+
+
+def draw_texts(flags: argparse.Namespace) -> sample.Sample:
+    """Return the sample of the corpus that the flags name, of which nothing is held out."""
+    if flags.lengths:
+        why = f"but {flags.corpus} is a corpus, and only a task has lengths"
+        raise UserError("--lengths", flags.lengths, why, "leave it out, or name a task")
+    registered.load(flags.module or (), flags.gin_bindings)
+    corpus, splits = names.given(flags.corpus), (slices.full(flags.split),)
+    source = CorpusSource(corpus, flags.config, column=flags.column, splits=splits)
+    return sample.draw_texts(source, flags.split, flags.documents, flags.seed)
 
 
 if __name__ == "__main__":

@@ -1,149 +1,165 @@
-"""A look at a task as text for the terminal, and as one HTML page without scripts or requests."""
+"""A look at a corpus as text for the terminal, and as one HTML page without scripts or requests."""
 
 import html
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
-from common import tables
-from tasks.look import table
-from tasks.look.figures import Histogram, Look, Spans
+from common import html_page, tables
+from tasks import vocabularies
+from tasks.look import lines
+from tasks.look.sample import Document, Histogram, Sample, Spans
 
+SHOWN = 10  # documents, and examples
+_SHARDS = 8  # of a run, as `t5x.input_pipeline.stream` has them
 _BAR = 40  # characters of the longest bar
 _DOCUMENT, _EXAMPLE = 400, 700  # characters shown on the terminal
 
 
-def facts(found: Look) -> list[tuple[str, str]]:
+def facts(sample: Sample) -> list[tuple[str, str]]:
     """Return what the sample is of, as (name, text)."""
+    mixing = getattr(sample.source, "mixing", None)
     rows = [
-        ("corpus", f"{found.corpus}, split {found.split}"),
-        ("sample", f"{found.sampled:,} documents"),
-        ("mixing", found.mixing),
-        ("vocabulary", found.vocabulary),
+        ("corpus", f"{sample.corpus}, split {sample.split}"),
+        ("sample", f"{len(sample.documents):,} documents"),
+        ("mixing", mixing(sample.split, _SHARDS) if mixing else "unknown"),
     ]
-    if found.lengths:
-        rows.append(("lengths", ", ".join(f"{k} {n:,}" for k, n in found.lengths.items())))
+    if sample.task:
+        vocabulary = sample.vocabulary
+        name = f"{vocabularies.name_of(vocabulary)}, {vocabulary.vocab_size:,} ids"
+        rows.append(("vocabulary", name))
+    if sample.lengths:
+        rows.append(("lengths", ", ".join(f"{k} {n:,}" for k, n in sample.lengths.items())))
     return rows
 
 
-def as_text(found: Look) -> str:
+def shown_documents(sample: Sample) -> list[Document]:
+    """Return documents that are spread over the sample."""
+    return [sample.documents[i] for i in _spread(len(sample.documents))]
+
+
+def shown_examples(sample: Sample) -> list[dict[str, Spans]]:
+    """Return examples that are spread over the sample, as texts."""
+    return [sample.spans(sample.examples[i]) for i in _spread(len(sample.examples))]
+
+
+def _spread(n: int) -> Sequence[int]:
+    return [i * n // SHOWN for i in range(SHOWN)] if n > SHOWN else range(n)
+
+
+def as_text(sample: Sample) -> str:
     """Return the look as lines for a terminal."""
-    named = facts(found)
-    width = max(len(name) for name, _ in named)
-    lines = [found.task, ""]
-    for name, value in named:
+    rows = facts(sample)
+    width = max(len(name) for name, _ in rows)
+    text = [sample.name, ""]
+    for name, value in rows:
         first, *rest = textwrap.wrap(value, 100 - width - 2, break_long_words=False) or [""]
-        lines += [f"{name:<{width}}  {first}", *(" " * (width + 2) + line for line in rest)]
-    lines += ["", tables.table(table.rows(found))]
-    for name, one in found.histograms.items():
-        lines += ["", f"{name}: {_summary(one)}"]
-        lines += [f"  up to {limit:>7,}  {share:6.1%}  {bar}" for limit, share, bar in _bars(one)]
-    lines += ["", f"{len(found.documents)} documents of the sample:"]
-    for number, document in enumerate(found.documents, 1):
-        for name, text in document.items():
+        text += [f"{name:<{width}}  {first}", *(" " * (width + 2) + line for line in rest)]
+    text += ["", tables.table(lines.table(sample))]
+    for name, lengths in sample.histograms.items():
+        text += ["", f"{name}: {_summary(lengths)}"]
+        text += [f"  up to {most:>7,}  {share:6.1%}  {bar}" for most, share, bar in _bars(lengths)]
+    documents, examples = shown_documents(sample), shown_examples(sample)
+    text += ["", f"{len(documents)} documents of the sample:"]
+    for number, document in enumerate(documents, 1):
+        for name, value in document.items():
             title = f"{number}." if len(document) == 1 else f"{number}. {name}:"
-            lines += ["", _short(f"{title} {' '.join(text.split())}", _DOCUMENT)]
-    lines += ["", f"{len(found.examples)} of {found.examples_made:,} examples of the sample:"]
-    for number, example in enumerate(found.examples, 1):
-        lines.append("")
+            text += ["", _shortened(f"{title} {' '.join(value.split())}", _DOCUMENT)]
+    if sample.task:
+        text += ["", f"{len(examples)} of {len(sample.examples):,} examples of the sample:"]
+    for number, example in enumerate(examples, 1):
+        text.append("")
         for name, spans in example.items():
-            text = " ".join(text for _, text in spans)
-            lines.append(_short(f"{number}. {name}: {text}", _EXAMPLE))
-    return "\n".join(lines)
+            value = " ".join(part for _, part in spans)
+            text.append(_shortened(f"{number}. {name}: {value}", _EXAMPLE))
+    return "\n".join(text)
 
 
-def _summary(one: Histogram) -> str:
-    return f"median {one.median:,} tokens, 95 % up to {one.most_of:,}, longest {one.longest:,}"
+def _summary(lengths: Histogram) -> str:
+    return (
+        f"median {lengths.median:,} tokens, 95 % up to {lengths.most_of:,}, "
+        f"longest {lengths.longest:,}"
+    )
 
 
-def _bars(one: Histogram) -> Iterator[tuple[int, float, str]]:
+def _bars(lengths: Histogram) -> Iterator[tuple[int, float, str]]:
     """Yield (upper limit, share of the documents, bar) of each bin."""
-    total, most = sum(n for _, n in one.bins), max(n for _, n in one.bins)
-    for limit, n in one.bins:
+    total, most = sum(n for _, n in lengths.bins), max(n for _, n in lengths.bins)
+    for limit, n in lengths.bins:
         yield limit, n / total, "█" * round(_BAR * n / most)
 
 
-def _short(text: str, most: int) -> str:
+def _shortened(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[:most]} …"
 
 
-_PAGE = """<!doctype html>
-<html lang="en" data-ready="true">
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-<style>
-:root {{ color-scheme: light dark; }}
-body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto;
-  padding: 0 1rem; overflow-wrap: anywhere; }}
-h1 {{ font-size: 1.4rem; }}
-h2 {{ font-size: 1.2rem; }}
-th {{ text-align: left; font-weight: 600; padding-right: 1rem; vertical-align: top;
-  white-space: nowrap; }}
-table.checks td {{ vertical-align: top; padding-right: 1rem; }}
-table.checks td:nth-child(2), table.bars td {{ white-space: nowrap; }}
-table.bars td:nth-child(2) {{ text-align: right; padding: 0 1rem; }}
-table.bars td:nth-child(3) {{ width: 100%; }}
-.bar {{ display: block; height: .9rem; background: #3b7dd8; border-radius: 2px; }}
-blockquote {{ margin: .5rem 0 1rem; padding: .2rem 1rem; border-left: 3px solid #8888;
-  white-space: pre-wrap; }}
-mark {{ background: #ffd75e; color: #000; border-radius: 3px; padding: 0 .2em; }}
-</style>
-<h1>{title}</h1>
-<table>{facts}</table>
-<table class="checks">{checks}</table>
-{histograms}
-<h2>{examples_shown} of {examples_made} examples</h2>
-{examples}
-<h2>{documents_shown} of {sampled} documents</h2>
-{documents}
-</html>
+_STYLE = """
+body { max-width: 68rem; overflow-wrap: anywhere; }
+tr:last-child > * { border-bottom: 0; }
+th, .checks td:nth-child(2), .bars td { white-space: nowrap; }
+.bars td:last-child { width: 100%; vertical-align: middle; }
+.bar { display: block; height: .9rem; background: var(--c0); border-radius: 2px; }
+blockquote { margin: .4rem 0 1rem; padding: .1rem .8rem; border-left: 3px solid var(--line);
+  white-space: pre-wrap; }
+mark { background: color-mix(in srgb, var(--c1) 18%, transparent); color: inherit;
+  border-radius: 3px; padding: 0 .2em; }
 """
 
 
-def as_html(found: Look) -> str:
-    """Return the look as a page: all documents and examples in full, spans marked."""
-    line = lambda *cells: "".join(f"<td>{html.escape(cell)}</td>" for cell in cells)
-    fact = lambda name, *cells: f"<tr><th>{name}</th>{line(*cells)}</tr>"
-    judged = [
-        (row.check, row.verdict, " → ".join(filter(None, (row.figure, row.to_set))))
-        for row in table.rows(found)
+def as_html(sample: Sample) -> str:
+    """Return the look as a page: documents and examples in full, their spans marked."""
+    title = f"{sample.name}, {sample.split}"
+    documents, examples = shown_documents(sample), shown_examples(sample)
+    body = [
+        f"<header><h1>{html.escape(title)}</h1></header>",
+        _section("", f"<table>{_rows(facts(sample))}</table>"),
+        _section("", f'<table class="checks">{_rows(_judged(sample))}</table>'),
+        *(_section(f"Length of {n}", _html_bars(x)) for n, x in sample.histograms.items()),
+        _section(
+            f"{len(examples)} of {len(sample.examples):,} examples",
+            "".join(_quotes({n: _html_spans(s) for n, s in row.items()}) for row in examples),
+        )
+        if sample.task
+        else "",
+        _section(
+            f"{len(documents)} of {len(sample.documents):,} documents",
+            "".join(_quotes({n: html.escape(t) for n, t in row.items()}) for row in documents),
+        ),
     ]
-    return _PAGE.format(
-        title=html.escape(f"{found.task}, {found.split}"),
-        facts="".join(fact(*row) for row in facts(found)),
-        checks="".join(fact(*row) for row in judged),
-        histograms="".join(_html_bars(*row) for row in found.histograms.items()),
-        examples_shown=len(found.examples),
-        examples_made=f"{found.examples_made:,}",
-        examples="".join(map(_html_example, found.examples)),
-        documents_shown=len(found.documents),
-        sampled=f"{found.sampled:,}",
-        documents="".join(map(_html_document, found.documents)),
-    )
+    return html_page.page(title, "\n".join(body), _STYLE)
 
 
-def _html_bars(name: str, one: Histogram) -> str:
+def _judged(sample: Sample) -> list[tuple[str, str, str]]:
+    """Return (check, verdict, figure and what to do) of each line."""
+    return [
+        (row.check, row.verdict, " → ".join(filter(None, (row.figure, row.to_set))))
+        for row in lines.table(sample)
+    ]
+
+
+def _section(title: str, content: str) -> str:
+    heading = f"<h2>{title}</h2>" if title else ""
+    return f'<section class="part">{heading}<div class="scroll">{content}</div></section>'
+
+
+def _rows(rows: Sequence[tuple[str, ...]]) -> str:
+    """Return rows of a table whose first cell is a heading."""
+    cells = lambda row: "".join(f"<td>{html.escape(cell)}</td>" for cell in row)
+    return "".join(f"<tr><th>{name}</th>{cells(row)}</tr>" for name, *row in rows)
+
+
+def _html_bars(lengths: Histogram) -> str:
     rows = "".join(
-        f"<tr><td>up to {limit:,}</td><td>{share:.1%}</td>"
+        f'<tr><td>up to {limit:,}</td><td class="number">{share:.1%}</td>'
         f'<td><span class="bar" style="width:{2.5 * len(bar)}%"></span></td></tr>'
-        for limit, share, bar in _bars(one)
+        for limit, share, bar in _bars(lengths)
     )
-    return f'<h2>Length of {name}</h2><p>{_summary(one)}</p><table class="bars">{rows}</table>'
+    return f'<p class="quiet">{_summary(lengths)}</p><table class="bars">{rows}</table>'
 
 
-def _html_document(document: Mapping[str, str]) -> str:
-    titles = len(document) > 1
-    return "".join(
-        (f"<b>{name}</b>" if titles else "") + f"<blockquote>{html.escape(text)}</blockquote>"
-        for name, text in document.items()
-    )
-
-
-def _html_example(example: Mapping[str, Spans]) -> str:
-    return "".join(
-        f"<b>{name}</b><blockquote>{_html_spans(spans)}</blockquote>"
-        for name, spans in example.items()
-    )
+def _quotes(texts: Mapping[str, str]) -> str:
+    """Return texts by feature, in HTML; that of a single feature has no title."""
+    title = lambda name: f"<b>{name}</b>" if len(texts) > 1 else ""
+    return "".join(f"{title(name)}<blockquote>{text}</blockquote>" for name, text in texts.items())
 
 
 def _html_spans(spans: Spans) -> str:

@@ -1,46 +1,88 @@
-"""How many tokens a split has, as far as it can be known without reading it."""
+"""How much text a split has, as far as it can be known without reading it.
+
+    size = text_size(source, "train")
+    number, known = size.tokens(bytes_a_token=4.2)
+    f"1.2 G tokens are 3 epochs of {number}{known}"
+
+The authors of FineWeb-2 publish how many bytes and words it has. The size of other corpora follows
+from their files, and for uncompressed lines from the share of text in the first million bytes.
+"""
 
 import dataclasses
-
-import seqio
+from typing import Any, NamedTuple
 
 from common.tables import data_size
 from tasks.corpus.records.documents import screen
 from tasks.corpus.source import CorpusSource
 from tasks.languages import public
+from tasks.languages.table import TOKENS_PER_WORD, Language
 
 _SAMPLE_BYTES = 1 << 20
 
 
-def tokens(task: seqio.Task, split: str, bytes_a_token: float) -> tuple[float, str] | None:
-    """Return the tokens of a split, and how they are known, to end a sentence; None if unknown.
+class Tokens(NamedTuple):
+    """A number of tokens, and how it is known, to end a sentence with."""
 
-    FineWeb-2's authors publish its bytes; others follow from the files' sizes, and of uncompressed
-    lines from the share of text in the first million bytes.
-    """
-    source = task.source
+    number: float
+    known: str
+
+
+@dataclasses.dataclass(frozen=True)
+class TextSize:
+    """The bytes of a split's text; `authors` or the `files` may be who says so."""
+
+    text_bytes: float
+    authors: str = ""
+    files: str = ""
+
+    def tokens(self, bytes_a_token: float) -> Tokens:
+        """Return the tokens of the split, for tokens of so many bytes."""
+        known = f" ({self.authors}; {bytes_a_token:.2f} bytes a token)" if self.authors else ""
+        return Tokens(self.text_bytes / bytes_a_token, known or self.files)
+
+
+def text_size(source: Any, split: str) -> TextSize | None:
+    """Return how much text a split has, None if that is unknown."""
     if not isinstance(source, CorpusSource):
         return None
-    language = public.fineweb2_language(source) if split == "train" else None
-    if language is not None:
-        about = f" ({data_size(language.text_bytes)} of text, by its authors"
-        about += ", without copies and filters" if source.column.copies else ""
-        return language.text_bytes / bytes_a_token, f"{about}; {bytes_a_token:.2f} bytes a token)"
+    if language := published_language(source, split):
+        return TextSize(language.text_bytes, authors=_by_authors(source, language))
     size = source.text_bytes(split)
     if not size:
         return None
     share = _share_of_text(source, split)
-    how = " (by the files' sizes)" if share is None else ""
-    return size * (share or 1.0) / bytes_a_token, how
+    files = " (by the files' sizes)" if share is None else ""
+    return TextSize(size * (share or 1.0), files=files)
+
+
+def published_language(source: Any, split: str) -> Language | None:
+    """Return the language of FineWeb-2 whose training split this is, else None."""
+    if isinstance(source, CorpusSource) and split == "train":
+        return public.fineweb2_language(source)
+    return None
+
+
+def assumed_tokens(source: Any, split: str) -> Tokens | None:
+    """Return roughly the tokens of a split of FineWeb-2, before a record of it is read."""
+    language = published_language(source, split)
+    if language is None:
+        return None
+    known = f" ({_by_authors(source, language)}; {TOKENS_PER_WORD} tokens a word assumed)"
+    return Tokens(language.words * TOKENS_PER_WORD, known)
+
+
+def _by_authors(source: CorpusSource, language: Language) -> str:
+    filters = ", without copies and filters" if source.column.copies else ""
+    return f"{data_size(language.text_bytes)} of text, by its authors{filters}"
 
 
 def _share_of_text(source: CorpusSource, split: str) -> float | None:
-    """Return the share of text at the beginning of a file of lines, None of other files."""
+    """Return the share of text at the beginning of a file of lines, None for other files."""
     file = source.list_files(split)[0]
     if file.kind not in ("jsonl", "text") or file.compression or not source.layout.divisible(file):
         return None
     layout = dataclasses.replace(source.layout, part_bytes=_SAMPLE_BYTES)
-    found = 0
+    size = 0
     for batch in layout.batches(file, 0):
-        found += sum(map(len, screen(batch, source.column, source.max_chars).usable))
-    return found / min(file.length or _SAMPLE_BYTES, _SAMPLE_BYTES)
+        size += sum(map(len, screen(batch, source.column, source.max_chars).usable))
+    return size / min(file.length or _SAMPLE_BYTES, _SAMPLE_BYTES)

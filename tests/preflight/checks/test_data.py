@@ -15,7 +15,8 @@ from tasks import corpora, mixtures, pairs
 from tasks.corpus.source import CorpusSource
 from tasks.languages import public
 from tasks.languages import table as languages
-from tasks.look import figures, table
+from tasks.look import lines, sample, sampling
+from tasks.look.size import published_language
 from tasks.rows import Rows
 
 MODEL = "data/ro_mini/ro_mini.model"
@@ -24,7 +25,7 @@ CZECH = languages.find("czech")
 PIECES, UNKNOWN, EXAMPLE = (
     functools.partial(checks.looked, name=name) for name in ("pieces", "unknown pieces", "example")
 )
-LOOKED = {name: functools.partial(checks.looked, name=name) for name in table.NAMES}
+LOOKED = {name: functools.partial(checks.looked, name=name) for name in lines.NAMES}
 READING = {
     "first records": checks.first_records,
     "shards": checks.shards,
@@ -251,19 +252,18 @@ def test_the_sizes_of_fineweb_2_are_known_offline(task):
     assert row.numbers["cache"] == pytest.approx(CZECH.words * 1.5 * 3)
     weighted = task(public.fineweb2("czech", by_cluster=True))
     assert "without copies" in row_of(checks.epochs, offline=True, **weighted).figure
-    context.run.train_dataset_cfg.split = "validation"  # whose size is not published
-    assert checks.language_of(context) is None
+    assert published_language(context.task.source, "validation") is None
 
 
 def test_the_tokens_of_fineweb_2_are_measured_where_it_can_be_read(task, monkeypatch):
     source = public.fineweb2("czech")
     text = ["Ana are mere."] * 9
     documents = lambda *_: iter([{"text": each} for each in text])
-    monkeypatch.setattr(figures.sampling, "documents", documents)
+    monkeypatch.setattr(sampling, "documents", documents)
     for name in ("list_files", "passed_over", "peek"):
         monkeypatch.setattr(type(source), name, lambda *_: [])
     monkeypatch.setattr(type(source), "mixing", lambda *_: "")
-    monkeypatch.setattr(figures, "overview", lambda *_: None)
+    monkeypatch.setattr(sample, "overview", lambda *_: None)
     row = row_of(checks.epochs, **task(source))
     ids = valid_run.context().require_vocabulary().encode(text[0])
     assert row.numbers["tokens"] == pytest.approx(CZECH.text_bytes * len(ids) / len(text[0]))

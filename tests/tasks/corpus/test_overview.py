@@ -18,12 +18,12 @@ def test_documents_and_those_held_out_are_counted(tmp_path, monkeypatch, limit):
     source = CorpusSource(str(write(tmp_path, "jsonl", LINES)))
     found = overview(source, "train")
     held = len([*source.get_dataset("validation", shuffle=False).as_numpy_iterator()])
-    assert (found.files, found.documents, found.held_out) == (1, 600, {"validation": held})
+    assert (len(found.files), found.documents, found.held_out) == (1, 600, {"validation": held})
     for split, said in (("train", f"{held} held out"), ("validation", f"{held} of them")):
         assert said in str(overview(source, split))
     monkeypatch.setattr(module, limit, 0)
     assert overview(source, "train").documents is None
-    assert "about 12,000 documents" in overview(source, "train").of_documents(12_345.6)
+    assert "about 12,000 documents" in overview(source, "train").details(12_345.6)
     assert "1% held out" in str(overview(source, "train"))
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from fakes.corpora import LINES, write
 from fakes.refusals import refused
 from tasks.look.__main__ import main
 
@@ -16,6 +17,16 @@ def test_a_look_at_a_task(tmp_path, capsys):
     assert "ro_mini_prefix_lm, train" in path.read_text()
 
 
+@pytest.mark.parametrize("corpus", ["{}", "{}/*.jsonl", "{}/a.jsonl"])
+def test_a_look_at_a_corpus(tmp_path, corpus, capsys):
+    write(tmp_path, "jsonl", LINES[:30], "a")
+    main([corpus.format(tmp_path), "--html", str(tmp_path / "look.html")])
+    said = capsys.readouterr().out
+    assert "30 documents of 30 records read" in said
+    assert "1. documentul" in said
+    assert "pieces" not in said
+
+
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
@@ -23,6 +34,11 @@ def test_a_look_at_a_task(tmp_path, capsys):
         (["ro_mini_ul2", "--split", "dev"], "has no split 'dev'"),
         (["ro_mini_ul2", "--lengths", "inputs"], "--lengths is 'inputs', but must look like"),
         (["ro_mini_ul2", "--lengths", "inputs=512"], "has inputs, but task ro_mini_ul2 has the"),
+        (
+            ["no/such", "--lengths", "inputs=512"],
+            "--lengths is 'inputs=512', but no/such is a corpus",
+        ),
+        (["./no/such"], "no/such"),
         (["ro_mini_ul2", "--html", "no/such/a.html"], "--html is 'no/such/a.html', but there is"),
     ],
 )

@@ -7,18 +7,17 @@ import pytest
 import seqio
 
 from fakes.browser import CHROMIUM, Browser
-from tasks import romanian  # noqa: F401  registers ro_mini
-from tasks.look import figures, page, table
+from tasks.look import lines, page, sample
+from tasks.romanian import RO_MINI
 
 
 @pytest.fixture(scope="module")
 def found():
     task = seqio.TaskRegistry.get("ro_mini_span_corruption")
-    histogram = figures.Histogram(3, 200, 256, ((128, 900), (256, 100)))
-    seen = figures.look(task, "train", 30)
+    seen = sample.draw(task, "train", 30)
     documents = [{"text": "primul <b> document\n" + "cuvânt " * 200}, *seen.documents[1:]]
-    settings = {"corpus": "my <corpus>", "documents": documents, "histograms": {"text": histogram}}
-    return dataclasses.replace(seen, **settings)
+    ids = {"text": [[5] * n for n in [3] * 90 + [7] * 10]}
+    return dataclasses.replace(seen, name="my <corpus>", documents=documents, ids=ids)
 
 
 def shown(spans):
@@ -28,19 +27,27 @@ def shown(spans):
 def test_the_text_has_every_figure(found):
     said = page.as_text(found)
     assert max(map(len, said.splitlines())) < 720
-    for row in table.rows(found):
+    for row in lines.table(found):
         assert {*f"{row.check} {row.verdict} {row.figure}".split()} <= {*said.split()}
     flat = " ".join(said.split())
-    for number, document in enumerate(found.documents, 1):
+    for number, document in enumerate(page.shown_documents(found), 1):
         assert f"{number}. {' '.join(document['text'].split())}"[:400] in flat
-    for number, example in enumerate(found.examples, 1):
+    for number, example in enumerate(page.shown_examples(found), 1):
         for name, spans in example.items():
             assert f"{number}. {name}: {shown(spans)}"[:700] in flat
     for part in (
-        *("my <corpus>, split train", "inputs 512, targets 114", found.mixing, found.vocabulary),
-        *("median 3 tokens, 95 % up to 200, longest 256", "up to 128 90.0% " + "█" * 40),
+        *("my <corpus>", f"{found.corpus}, split train", "inputs 512, targets 114"),
+        *("every epoch is a permutation of all records", f"{found.vocabulary.vocab_size:,} ids"),
+        *("median 3 tokens, 95 % up to 7, longest 7", "up to 4 90.0% " + "█" * 40),
     ):
         assert part in flat, part
+
+
+def test_a_page_says_nothing_of_a_task_where_there_is_none():
+    texts = sample.draw_texts(RO_MINI, "train", 20)
+    for said in (page.as_text(texts), page.as_html(texts)):
+        assert "20 documents" in said
+        assert "examples" not in said
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on PATH")
@@ -53,11 +60,13 @@ def test_the_page_in_a_browser(found, tmp_path):
             said = re.sub(r"\s+", " ", browser.run("document.body.innerText"))
             for part in (
                 *("my <corpus>", "primul <b> document cuvânt", "90.0%", "10 of 30 documents"),
-                *map(shown, found.examples[0].values()),
+                *map(shown, page.shown_examples(found)[0].values()),
             ):
                 assert part in said, part
             marks = "[...document.querySelectorAll('mark')].map((m) => m.innerText)"
-            spans = [each for row in found.examples for side in row.values() for each in side]
+            spans = [
+                each for row in page.shown_examples(found) for side in row.values() for each in side
+            ]
             assert browser.run(marks) == [text for is_mark, text in spans if is_mark]
             bars = "[...document.querySelectorAll('.bar')].map((b) => b.offsetWidth)"
             first, second = browser.run(bars)

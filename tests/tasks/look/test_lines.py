@@ -13,7 +13,7 @@ from fakes import small_vocabulary, tokenizer_files
 from tasks import corpora, pairs, vocabularies
 from tasks.corpus.records.documents import Column
 from tasks.corpus.source import CorpusSource
-from tasks.look import figures, table
+from tasks.look import lines, sample
 from tasks.romanian import RO_MINI
 from tasks.rows import Rows
 
@@ -37,7 +37,7 @@ def rows(tmp_path):
             found = seqio.TaskRegistry.get(NAME).look("train", lengths, pack=True)
         finally:
             seqio.TaskRegistry.remove(NAME)
-        assert [row.check for row in found] == [*table.NAMES]
+        assert [row.check for row in found] == [*lines.NAMES]
         return {row.check: row for row in found}
 
     return look
@@ -194,7 +194,7 @@ def test_a_setting_accepts_them(rows, tmp_path, monkeypatch):
 )
 def test_a_run_counts_what_the_look_has_counted(task):
     task = seqio.TaskRegistry.get(task)
-    found = figures.look(task, "train", 10_000)
+    found = sample.draw(task, "train", 10_000)
     source = task.source
     source.reset_counter()
     lengths = {"inputs": 64, "targets": 64}
@@ -206,4 +206,4 @@ def test_a_run_counts_what_the_look_has_counted(task):
         names.remove("pieces")
         assert counted["pieces"] == pytest.approx(found.counts["pieces"], rel=0.01)
     assert {n: counted[n] for n in names} == {n: found.counts[n] for n in names}
-    assert found.sampled == counted["read"] > 100
+    assert len(found.documents) == counted["read"] > 100

@@ -9,7 +9,8 @@ from tasks import corpora, pairs, romanian, vocabularies  # noqa: F401  register
 from tasks.corpus.records.documents import Column
 from tasks.corpus.source import CorpusSource
 from tasks.jobs import classification
-from tasks.look import figures, sampling
+from tasks.look import sample, sampling
+from tasks.look.page import SHOWN, shown_documents, shown_examples
 from tasks.rows import Rows
 
 NAMES = ("look_test_text", "look_test_pairs")
@@ -41,15 +42,14 @@ def tasks(tmp_path):
 
 
 def test_a_pretraining_task(tasks):
-    found = figures.look(tasks[0], "train", 100)
-    assert (found.sampled, found.counts["read"], found.files) == (8, 11, {"jsonl": 1})
-    assert found.left_out == {"empty": 1, "null": 1, "too_short": 1}
-    assert found.unknown_characters == [("☃", 4)]
-    assert 0 < found.unknown < 0.05
-    assert found.mixing == "every epoch is a permutation of all records"
+    found = sample.draw(tasks[0], "train", 100)
+    assert (len(found.documents), found.counts["read"], len(found.overview.files)) == (8, 11, 1)
+    skipped = {name: n for name, n in found.counts.items() if name.startswith("skipped_")}
+    assert skipped == {"skipped_empty": 1, "skipped_null": 1, "skipped_too_short": 1}
+    assert 0 < found.counts["unknown_pieces"] < 0.05 * found.counts["pieces"]
     assert found.lengths == {"inputs": 512, "targets": 114}
-    assert [len(found.documents), len(found.examples)] == [8, found.examples_made]
-    assert (True, "<0>") in found.examples[0]["inputs"]
+    assert len(shown_examples(found)) == len(found.examples)
+    assert (True, "<0>") in found.spans(found.examples[0])["inputs"]
     vocabulary = tasks[0].output_features["targets"].vocabulary
     tokens = [len(vocabulary.encode(row["text"].strip())) for row in found.documents]
     words = [len(row["text"].split()) for row in found.documents]
@@ -59,14 +59,22 @@ def test_a_pretraining_task(tasks):
 
 
 def test_a_task_of_pairs(tasks):
-    found = figures.look(tasks[1], "train", 100)
+    found = sample.draw(tasks[1], "train", 100)
     assert found.histograms.keys() == {"inputs", "targets"}
-    assert found.changed == {"cut_inputs": 12}
+    assert (found.counts["cut_inputs"], found.counts["cut_targets"]) == (12, 0)
     assert found.lengths is None
-    assert found.examples_made == 12
-    assert len(found.examples) == figures.SHOWN
-    assert found.examples[0]["inputs"][0][1].startswith("zi: unu doi")
-    assert found.examples[0]["targets"] == [(False, "patru")]
+    assert len(found.examples) == 12
+    assert len(shown_examples(found)) == len(shown_documents(found)) == SHOWN
+    first = found.spans(found.examples[0])
+    assert first["inputs"][0][1].startswith("zi: unu doi")
+    assert first["targets"] == [(False, "patru")]
+
+
+def test_a_corpus_without_a_task(tasks):
+    found = sample.draw_texts(tasks[0].source, "train")
+    assert (len(found.documents), found.counts["read"]) == (8, 11)
+    assert found.texts["text"] == [row["text"] for row in found.documents]
+    assert (found.task, found.histograms, shown_examples(found)) == (None, {}, [])
 
 
 def test_labels_of_classes_need_no_pieces_of_their_own(tmp_path):
@@ -79,29 +87,28 @@ def test_labels_of_classes_need_no_pieces_of_their_own(tmp_path):
     )
     task = classification.add("look_test_classes", source, vocabularies.ro_mini_model)
     try:
-        found = figures.look(task, "train")
+        found = sample.draw(task, "train")
     finally:
         seqio.TaskRegistry.remove(task.name)
-    assert (found.targets.total, found.targets.unknown) == (12, 0)
-    assert found.unknown_characters == []
-    shown = {text for example in found.examples for _, text in example["targets"]}
+    assert found.counts["unknown_pieces"] == 0
+    shown = {text for example in found.examples for _, text in found.spans(example)["targets"]}
     assert {text.partition("(for ")[2] for text in shown} == {"遅い  ☃)", "☃)"}
 
 
 def test_lengths_are_those_given(tasks):
     lengths = {"inputs": 128, "targets": 29}
-    figures.look(tasks[0], "train", 100, lengths)
-    found = figures.look(tasks[0], "train", 100, lengths)
-    assert found.left_out["empty"] == 1  # and not both times together
+    sample.draw(tasks[0], "train", 100, lengths)
+    found = sample.draw(tasks[0], "train", 100, lengths)
+    assert found.counts["skipped_empty"] == 1  # and not both times together
     assert found.lengths == lengths
-    assert found.examples_made > 1
+    assert len(found.examples) > 1
     with pytest.raises(ValueError, match="set it to 29"):
-        figures.look(tasks[0], "train", 100, lengths | {"targets": 9})
+        sample.draw(tasks[0], "train", 100, lengths | {"targets": 9})
 
 
 @pytest.mark.parametrize("lengths", [None, {"inputs": 64, "targets": 64}])
 def test_weights_and_labels_of_an_encoder_are_not_shown(lengths):
-    found = figures.look(seqio.TaskRegistry.get("ro_mini_bert"), "validation", 20, lengths)
+    found = sample.draw(seqio.TaskRegistry.get("ro_mini_bert"), "validation", 20, lengths)
     assert found.lengths == (lengths or {"inputs": 512, "targets": 512})
     assert found.examples
     assert found.examples[0].keys() == {"inputs", "targets"}
@@ -109,8 +116,8 @@ def test_weights_and_labels_of_an_encoder_are_not_shown(lengths):
 
 def test_a_look_at_the_beginning_reads_the_first_documents(tasks):
     for task in tasks:
-        found = figures.look(task, "train", 3, spread=False)
-        assert found.sampled == 3
+        found = sample.draw(task, "train", 3, spread=False)
+        assert len(found.documents) == 3
         assert found.counts["read"] >= 3  # also where little is read
         assert found.documents[0] == next(sampling.documents(task.source, "train", shuffle=False))
         assert found.examples
@@ -118,16 +125,16 @@ def test_a_look_at_the_beginning_reads_the_first_documents(tasks):
 
 def test_a_pregenerated_task_is_that_which_it_was_made_from():
     task = seqio.TaskRegistry.get("ro_mini_span_corruption_i128_t29")
-    found = figures.look(task, "train", 5)
-    assert (found.task, found.lengths) == (
+    found = sample.draw(task, "train", 5)
+    assert (found.name, found.lengths) == (
         "ro_mini_span_corruption",
         {"inputs": 128, "targets": 29},
     )
 
 
 def test_a_histogram_counts_all():
-    found = figures.histogram([1, 2, 3, 4, 5, 8, 9, 100])
+    found = sample.histogram([1, 2, 3, 4, 5, 8, 9, 100])
     assert (found.median, found.longest) == (4, 100)
     assert found.bins == ((1, 1), (2, 1), (4, 2), (8, 2), (16, 1), (32, 0), (64, 0), (128, 1))
-    assert figures.histogram([7, 7]).bins == ((8, 2),)
-    assert figures.histogram([0]).bins == ((1, 1),)
+    assert sample.histogram([7, 7]).bins == ((8, 2),)
+    assert sample.histogram([0]).bins == ((1, 1),)
