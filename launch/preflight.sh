@@ -2,9 +2,7 @@
 # Checks a recipe and estimates its cost before a TPU is rented: bash launch/preflight.sh RECIPE SLICE [flags]
 #   bash launch/preflight.sh ro_t5x_base v4-8                       needs no accelerator
 #   bash launch/preflight.sh ro_t5x_base v4-8 --offline --gin.BATCH_SIZE=256
-#   bash launch/preflight.sh ro_t5x_base v4-8 --sweep               batch × remat × partitions
 #   bash launch/preflight.sh ro_t5x_base here                       times it on the devices that are there
-#   bash launch/preflight.sh ro_t5x_base --compare v4-8,v5e-16      slices side by side
 # MODEL_DIR as in launch/train.sh.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
@@ -16,8 +14,8 @@ slice=()
 if [[ "${1:---}" != -* ]]; then
   slice=(--slice "$1")
   shift
-elif [[ ! " $* " =~ \ --(slice|compare)[\ =] ]]; then
-  fail "name a slice, such as v4-8, or here; or give --compare NAME,NAME."
+elif [[ " $* " != *" --slice"[\ =]* ]]; then
+  fail "name a slice, such as v4-8, or here."
 fi
 
 model_dir="$(absolute "${MODEL_DIR:-$ROOT/runs/$recipe}")"

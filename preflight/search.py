@@ -1,8 +1,7 @@
-"""Settings tried on the compiler: settings that make a step fit, fast ones, cheap slices."""
+"""Settings that make a step fit, tried on the compiler."""
 
 import dataclasses
-import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from preflight import here
@@ -18,11 +17,8 @@ PARTITIONS = "partitioning.PjitPartitioner.num_partitions"
 REMAT = "network.T5Config.remat_policy"  # of T5s; see `remat_name`
 POLICIES = ("none", "minimal", "full")  # to try; `products` is for GPUs
 _ATTEMPTS = 2  # of one kind of setting, to make a step fit
-_LARGER = 2  # doublings of the batch that a comparison tries
-_WORTH = 0.98  # a doubled batch must cost less than this share
 
 Settings = tuple[tuple[str, Any], ...]  # (gin name, value) pairs
-Row = dict[str, Any]  # of a report
 Say = Callable[[str], None]
 
 
@@ -44,11 +40,6 @@ class Trial:
     def out_of_memory(self) -> bool:
         """Whether it needs more memory than there is."""
         return isinstance(self.error, OutOfMemory)
-
-    @property
-    def used_gib(self) -> float | None:
-        """The memory needed on a device, None if unknown."""
-        return self.figures.used_gib if self.figures else getattr(self.error, "used", None)
 
     @property
     def hours(self) -> float:
@@ -89,19 +80,15 @@ def compile_trial(
 
 
 def compile_column(
-    recipe: Recipe,
-    context: RunContext,
-    column: Iterable[Settings],
-    say: Say,
-    until: Callable[[Trial], bool] = lambda trial: False,
+    recipe: Recipe, context: RunContext, column: Iterable[Settings], say: Say
 ) -> list[Trial]:
-    """Return the trials of settings in their order, to the first that is `until`."""
+    """Return the trials of settings in their order, to the first that fits."""
     trials = []
     for settings in column:
         trial = compile_trial(recipe, context, settings)
         say(f"  {context.tpu.name} {trial.flags}: {trial.outcome}")
         trials.append(trial)
-        if until(trial):
+        if trial.fits:
             break
     return trials
 
@@ -109,9 +96,6 @@ def compile_column(
 def cheapest(trials: Iterable[Trial]) -> Trial | None:
     """Return the trial that fits at the lowest price of a sequence, None if none fits."""
     return min((trial for trial in trials if trial.fits), key=lambda t: t.hours, default=None)
-
-
-# --- what makes a step fit
 
 
 def fit(recipe: Recipe, context: RunContext, failed: Trial, say: Say = print) -> list[Trial]:
@@ -123,11 +107,10 @@ def fit(recipe: Recipe, context: RunContext, failed: Trial, say: Say = print) ->
     recipe, with an OutOfMemory; `say` receives a line for each trial.
     """
     trials: list[Trial] = []
-    fits = lambda trial: trial.fits
     for column in single_changes(context, failed.error):
-        trials += compile_column(recipe, context, column[:_ATTEMPTS], say, fits)
+        trials += compile_column(recipe, context, column[:_ATTEMPTS], say)
     if cheapest(trials) is None:
-        trials += compile_column(recipe, context, combined_changes(context), say, fits)
+        trials += compile_column(recipe, context, combined_changes(context), say)
     return trials
 
 
@@ -200,143 +183,6 @@ def larger_partitions(context: RunContext) -> list[int]:
     if context.run.partitioner.submesh:
         return []
     doubled = [context.run.partitioner.num_partitions * 2**n for n in range(1, 8)]
-    return [n for n in doubled if _divides(context, n)]
-
-
-def _divides(context: RunContext, partitions: int, rows: int | None = None) -> bool:
-    """Return whether slice and batch can be divided by a number of partitions."""
-    devices, rows = context.tpu.device_count, rows or context.data.batch_size
-    if partitions > devices or devices % partitions:
-        return False
-    return rows % (devices // partitions * context.trainer.num_microbatches) == 0
-
-
-# --- a grid on one slice
-
-
-def grid(context: RunContext) -> list[list[Settings]]:
-    """Return columns of settings of the same remat and partitions, batches ascending."""
-    own, rows = context.run.partitioner.num_partitions, context.data.batch_size
-    columns: list[list[Settings]] = []
-    for policy, count in itertools.product(POLICIES, sorted({own // 2, own, own * 2} - {0})):
-        batches = [n for n in (rows // 2, rows, rows * 2) if n and _divides(context, count, n)]
-        remat = (remat_name(context), policy)
-        columns.append([(remat, (PARTITIONS, count), (BATCH, n)) for n in batches])
-    return columns
-
-
-def sweep(recipe: Recipe, context: RunContext, say: Say = print) -> list[Trial]:
-    """Return trials of batch × remat × partitions: up to 27 programs of about a minute each.
-
-    Batches larger than one that does not fit are not tried.
-    """
-    until = lambda trial: trial.out_of_memory
-    columns = (compile_column(recipe, context, column, say, until) for column in grid(context))
-    return [trial for column in columns for trial in column]
-
-
-def frontier(trials: Sequence[Trial]) -> list[Trial]:
-    """Return the trials than which no other is faster with as little memory, least memory first."""
-    speed = lambda trial: trial.price.tokens_per_second
-    fitting = [trial for trial in trials if trial.fits]
-    kept: list[Trial] = []
-    for trial in sorted(fitting, key=lambda t: (t.used_gib, -speed(t))):
-        if not kept or speed(trial) > speed(kept[-1]):
-            kept.append(trial)
-    return kept
-
-
-def sweep_rows(trials: Sequence[Trial]) -> list[Row]:
-    """Return a row a trial, for `table` and for programs."""
-    chosen = frontier(trials)
-    return [
-        {
-            **dict(trial.settings),
-            "remat": next((v for k, v in trial.settings if k.endswith("remat_policy")), None),
-            "fits": trial.fits,
-            "frontier": trial in chosen,
-            "used_gib": trial.used_gib,
-            **_prices(trial, "steps_per_second", "tokens_per_second", "mfu"),
-        }
-        for trial in trials
-    ]
-
-
-# --- slices compared
-
-
-def best_on_slice(recipe: Recipe, context: RunContext, say: Say = print) -> Row:
-    """Return a row of the cheapest settings on a slice, which takes some minutes.
-
-    The recipe's batch is tried with its number of partitions and the next ones, then larger batches
-    with the best of them, as long as they save at least a fiftieth. `fits` is whether the recipe's
-    own batch fits. Prices are of as many sequences as the recipe reads.
-    """
-    near = (((PARTITIONS, count),) for count in near_partitions(context))
-    trials = compile_column(recipe, context, near, say)
-    best = cheapest(trials)
-    fits = best is not None
-    if best is None:
-        failed = next((trial for trial in trials if trial.out_of_memory), None)
-        best = cheapest(fit(recipe, context, failed, say)) if failed else None
-    else:
-        for doublings in range(1, _LARGER + 1):
-            larger = (best.settings[0], (BATCH, context.data.batch_size * 2**doublings))
-            (trial,) = compile_column(recipe, context, [larger], say)
-            if trial.hours > _WORTH * best.hours:
-                break
-            best = trial
-    settings, figures = (dict(best.settings), best.figures) if best else (None, None)
-    own = context.run.partitioner.num_partitions
-    return {
-        "slice": context.tpu.name,
-        "chips": context.tpu.chips,
-        "fits": fits,
-        "batch": figures.rows if figures else None,
-        "partitions": None if settings is None else settings.get(PARTITIONS, own),
-        "settings": settings,
-        "flags": best.flags if best else "no settings that were tried fit",
-        **_prices(best, "hours", "chip_hours", "steps_per_second", "mfu"),
-    }
-
-
-def near_partitions(context: RunContext) -> list[int]:
-    """Return the recipe's number of partitions and the next ones that divide slice and batch."""
-    own = context.run.partitioner.num_partitions
-    fitting = [n for n in range(1, context.tpu.device_count + 1) if _divides(context, n)]
-    near = sorted(fitting, key=lambda n: (abs(n.bit_length() - own.bit_length()), n))
-    return sorted(near[:3])
-
-
-# --- reports: columns as titles and keys of the rows
-
-_SPEED = {"steps/s": "steps_per_second", "MFU": "mfu"}
-SWEEP_COLUMNS = {"batch": BATCH, "remat": "remat", "partitions": PARTITIONS, "fits": "fits"}
-SWEEP_COLUMNS |= {"GiB": "used_gib", **_SPEED, "tokens/s": "tokens_per_second"}
-SWEEP_COLUMNS |= {"fastest with this memory": "frontier"}
-COMPARISON_COLUMNS = {name: name for name in ("slice", "chips", "fits", "batch", "partitions")}
-COMPARISON_COLUMNS |= {**_SPEED, "hours": "hours", "chip-hours": "chip_hours", "settings": "flags"}
-_FORMATS = {"steps_per_second": ".3g", "mfu": ".0%", "used_gib": ".2f", "tokens_per_second": ",.0f"}
-
-
-def table(rows: Sequence[Row], columns: Mapping[str, str]) -> str:
-    """Return rows as columns, all but the last flush right; unknown values stay empty."""
-    lines = [list(columns), *([_cell(row[key], key) for key in columns.values()] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    widths[-1] = 0
-    shown = ([f"{cell:>{n}}" for cell, n in zip(line, widths, strict=True)] for line in lines)
-    return "\n".join("  ".join(cells).rstrip() for cells in shown)
-
-
-def _cell(value: Any, key: str) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if value is None:
-        return ""
-    if key in ("hours", "chip_hours"):
-        return f"{value:,.1f}" if value >= 1 else f"{value:.2g}"
-    return format(value, _FORMATS.get(key, ""))
-
-
-def _prices(trial: Trial | None, *names: str) -> dict[str, float | None]:
-    return {name: getattr(trial and trial.price, name, None) for name in names}
+    devices, rows = context.tpu.device_count, context.data.batch_size
+    fitting = [n for n in doubled if n <= devices and devices % n == 0]
+    return [n for n in fitting if rows % (devices // n * context.trainer.num_microbatches) == 0]

@@ -250,16 +250,15 @@ network.T5Config.emb_dim = 0
 
 COMMANDS = {
     "preflight": """
-        --slice | v4-7 | "" | v4-8 --compare v4-8 | v4-8 word | v4-8 --ofline
-        --compare | "" | v4-8,nosuch -> nosuch
-        --sweep -> --slice
+        --slice | v4-7 | "" | v4-8 word | v4-8 --ofline
+        --offline -> --slice
         --slice v4-8 --json | {folder} | {folder}/absent/x.json | "" | {files}/text.txt/x.json
         --slice v4-8 | --cache {files}/text.txt | --gin.BATCH_SIZE
         --slice v4-8 --gin_file | absent.gin -> 1 absent.gin | {files}/self.gin -> 1 self.gin
         --slice v4-8 --gin_file gin/ro_t5x_tiny.gin | --gin.BATCH_SIZE='16' -> 1 BATCH_SIZE
         --slice v4-8 --gin_file gin/ro_t5x_tiny.gin --gin.DROPOUT_RATE=2.0 -> 1 DROPOUT_RATE
         --slice v4-8 --gin_file gin/ro_t5x_tiny.gin --gin.OPTIMIZER=5 -> 1 OPTIMIZER
-        --compare v4-8 --gin_file gin/ro_t5x_tiny.gin --gin.network.T5Config.emb_dim=0
+        --slice v4-8 --gin_file gin/ro_t5x_tiny.gin --gin.network.T5Config.emb_dim=0 -> 1 emb_dim
     """,
     "convert": """
         {files}/absent
