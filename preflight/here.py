@@ -19,6 +19,7 @@ from preflight.aot import recipe_step
 from preflight.aot.compiler import OutOfMemory, figures_of, gib_on_a_device
 from preflight.aot.cost import Figures
 from preflight.aot.slices import GIB, Chip, Slice
+from t5x import precompile
 from t5x.monitoring import flops
 from t5x.train_state import initial_state
 from t5x.trainer import Shapes, Trainer
@@ -61,13 +62,11 @@ def measure(run: argparse.Namespace, limit_gib: float) -> Figures:
     that does not fit their memory, which is not run.
     """
     trainer, shapes = recipe_step.train_step(run, jax.devices())
-    started = time.monotonic()
-    lowered = trainer.lower(shapes)
-    traced = time.monotonic()
-    memory = lowered.compile().memory_analysis()
+    step = precompile.compile_program(lambda: trainer.lower(shapes))
+    memory = step.compiled.memory_analysis()
     if memory is None:
         raise NotChecked("this backend does not report the memory of a program")
-    seconds = {"trace_seconds": traced - started, "compile_seconds": time.monotonic() - traced}
+    seconds = {"trace_seconds": step.trace_seconds, "compile_seconds": step.compile_seconds}
     figures = figures_of(trainer, shapes, memory, **seconds)
     # Without a schedule as on a TPU, all temporary arrays may be live at once.
     figures = dataclasses.replace(figures, peak_gib=figures.argument_gib + figures.temp_gib)

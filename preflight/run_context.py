@@ -31,8 +31,10 @@ from t5x.input_pipeline.stream import SHARDS
 from t5x.partitioning import PjitPartitioner
 from t5x.start.checkpoint import Start
 from t5x.trainer import Trainer
+from tasks.corpus.catalog import Unreachable
 from tasks.corpus.source import CorpusSource
 from tasks.corpus.storage.files import CorpusFile
+from tasks.corpus.storage.hub import Offline
 from tasks.corpus.storage.retry import RetryPolicy
 from tasks.look import lines, sampling
 from tasks.objectives import registry
@@ -76,8 +78,8 @@ class RunContext:
     def datasets(self) -> dict[str, DatasetConfig]:
         """All datasets of the run, by gin scope."""
         scopes = ("train", "train_eval", "infer_eval")
-        found = {scope: getattr(self.run, f"{scope}_dataset_cfg") for scope in scopes}
-        return {scope: cfg for scope, cfg in found.items() if cfg is not None}
+        configs = {scope: getattr(self.run, f"{scope}_dataset_cfg") for scope in scopes}
+        return {scope: cfg for scope, cfg in configs.items() if cfg is not None}
 
     @functools.cached_property
     def trainer(self) -> Trainer:
@@ -98,8 +100,8 @@ class RunContext:
     def start(self) -> Start:
         """The checkpoint that the run starts from, as far as it is known without the network."""
         folder, restore = self.run.model_dir, self.run.checkpoint_cfg.restore
-        if not is_remote(folder) and (own := layout.latest_checkpoint(folder)):
-            return Start(own, None)
+        if not is_remote(folder) and (newest := layout.latest_checkpoint(folder)):
+            return Start(newest, None)
         if not (restore and restore.path):
             return Start(None, None)
         path = restore.path if isinstance(restore.path, str) else restore.path[0]
@@ -182,7 +184,7 @@ class RunContext:
     def look(self) -> dict[str, CheckResult]:
         """What a sample of the split trained on shows, by `tasks.look.lines.NAMES`.
 
-        Its UserError is of the task.
+        Raise UserError for a task that makes no examples.
         """
         self.require_vocabulary()
         task, split = self.task, self.data.split
@@ -226,7 +228,5 @@ def answer_within(seconds: float, function: Callable[[], T], what: str) -> T:
         raise NotChecked(f"{what} has not answered within {seconds:.0f} s")
     try:
         return answer.result()
-    except ValueError as error:  # in which the run is not at fault
-        if "cannot be reached" in str(error) or "_OFFLINE" in str(error):
-            raise NotChecked(str(error)) from error
-        raise
+    except (Unreachable, Offline) as error:  # the run is not at fault
+        raise NotChecked(error.fault) from error

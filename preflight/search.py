@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from common.errors import CommandError
 from preflight import here
 from preflight.aot.compiler import CompileError, OutOfMemory, compile_step
 from preflight.aot.cost import Figures, Price
@@ -60,7 +61,12 @@ class Trial:
             return f"fits in {self.figures.used_gib:.1f} GiB, {speed}"
         if isinstance(self.error, OutOfMemory):
             return f"needs {self.error.used:.1f} GiB of {self.error.limit:.2f}"
-        return f"is refused: {self.error}"
+        return f"is refused: {self.reason}"
+
+    @property
+    def reason(self) -> str:
+        """Why it was refused."""
+        return self.error.fault if isinstance(self.error, CommandError) else str(self.error)
 
 
 def compile_trial(

@@ -22,7 +22,7 @@ if __name__ == "__main__":  # before any library is imported
 import functools
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -92,14 +92,13 @@ def precompile(
     """
     preconditions.check_dataset(train_dataset_cfg, model, verify_matching_vocabs_fn)
     branch = cooldown.branch(cooldown_from, relative_steps, model_dir, CheckpointConfig())
-    branch_end = last_step(model_dir, 0, relative_steps, branch.restore)
+    last = last_step(model_dir, 0, relative_steps, branch.restore)
     check_writable(model_dir)
-    specs = state_specs(model, partitioner)
-    rng = jax.random.key(0, impl="rbg" if use_hardware_rng or random_seed is None else None)
     constant = functools.partial(Trainer, learning_rate_fn=lambda _: jnp.float32(1e-3))
-    trainer = (trainer_cls or constant)(model, None, partitioner, specs, rng)
+    generator = "rbg" if use_hardware_rng or random_seed is None else None
+    cls = trainer_cls or constant
+    trainer = trainer_of(model, partitioner, cls, generator, cooldown_from, last)
     trainer.check_batch(train_dataset_cfg.batch_size)
-    trainer.learning_rate_fn = cooldown.cooled(trainer.learning_rate_fn, cooldown_from, branch_end)
 
     def open_stream(cfg: DatasetConfig) -> TrainStream:
         rows = partitioner.host_rows(cfg.batch_size)
@@ -114,10 +113,9 @@ def precompile(
         return {}
 
     log.write_to(model_dir, jax.process_index())
-    started = time.monotonic()
-    lowered = trainer.lower(stream.global_batch)
-    compiled = lowered.compile()
-    needs = {**needs_of(compiled), "seconds": time.monotonic() - started}
+    step = compile_program(lambda: trainer.lower(stream.global_batch))
+    seconds = step.trace_seconds + step.compile_seconds
+    needs = {**needs_of(step.compiled), "seconds": seconds}
     stream.close()
     if train_eval_dataset_cfg is not None:
         stream = open_stream(train_eval_dataset_cfg)
@@ -125,20 +123,54 @@ def precompile(
         stream.close()
     if decoded is not None:
         for mode in infer_modes:
-            programs = predictor.lower(mode, specs.state.params, example)
+            programs = predictor.lower(mode, trainer.specs.state.params, example)
             needs[f"{mode}_seconds"] = seconds_of(programs)
-    write_program(model_dir, lowered, compiled, partitioner.mesh.device_ids)
+    write_program(model_dir, step, partitioner.mesh.device_ids)
     print("  ".join(f"{name} {value:,.0f}" for name, value in needs.items()))
     return needs
 
 
-def write_program(
-    folder: str, lowered: jax.stages.Lowered, compiled: jax.stages.Compiled, device_ids: np.ndarray
-) -> None:
+def trainer_of(
+    model: EncoderDecoderModel,
+    partitioner: PjitPartitioner,
+    trainer_cls: Callable[..., Trainer],
+    generator: str | None,
+    cooldown_from: str | None,
+    last: int,
+) -> Trainer:
+    """Return the trainer of a run to step `last`, without a state, to lower its programs.
+
+    The kind of random `generator` decides what dropout compiles to; a seed does not.
+    """
+    rng, specs = jax.random.key(0, impl=generator), state_specs(model, partitioner)
+    trainer = trainer_cls(model, None, partitioner, specs, rng)
+    trainer.learning_rate_fn = cooldown.cooled(trainer.learning_rate_fn, cooldown_from, last)
+    return trainer
+
+
+class Program(NamedTuple):
+    """A program before and after optimization, and the seconds that these took."""
+
+    lowered: jax.stages.Lowered
+    compiled: jax.stages.Compiled
+    trace_seconds: float
+    compile_seconds: float
+
+
+def compile_program(lower: Callable[[], jax.stages.Lowered]) -> Program:
+    """Lower and compile a program."""
+    started = time.monotonic()
+    lowered = lower()
+    traced = time.monotonic()
+    compiled = lowered.compile()
+    return Program(lowered, compiled, traced - started, time.monotonic() - traced)
+
+
+def write_program(folder: str, program: Program, device_ids: np.ndarray) -> None:
     """Write the text of a program before and after optimization, and the ids of the mesh."""
     place = epath.Path(folder)
-    (place / "lowered_hlo_pre_optimization").write_text(lowered.as_text())
-    (place / "lowered_hlo_post_optimization").write_text(compiled.as_text())
+    (place / "lowered_hlo_pre_optimization").write_text(program.lowered.as_text())
+    (place / "lowered_hlo_post_optimization").write_text(program.compiled.as_text())
     with (place / "assignment").open("wb") as file:
         np.save(file, device_ids)
 

@@ -14,7 +14,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,10 +21,10 @@ from typing import Any
 import jax
 
 from common.errors import CommandError, Failure, UserError
-from preflight.aot import slices
+from preflight.aot import hlo, slices
 from preflight.aot.cost import Figures
-from preflight.aot.hlo import Program
 from preflight.aot.slices import GIB
+from t5x import precompile
 from t5x.array_types import PyTree
 from t5x.monitoring.flops import batch_flops, batch_tokens
 from t5x.train_state import StateSpecs
@@ -54,7 +53,7 @@ class OutOfMemory(CompileError):
     """The step does not fit a device: GiB used, GiB available, and GiB of its arguments."""
 
     def __init__(self, message: str, used: float, limit: float, arguments: float):
-        super().__init__(message)
+        super().__init__(why=message)
         self.used, self.limit, self.arguments = used, limit, arguments
 
 
@@ -65,11 +64,11 @@ def error_of(message: str, arguments: float) -> CompileError:
     """
     first = message.splitlines()[0]
     for pattern in _OUT_OF_MEMORY:
-        if found := pattern.search(message):
-            number, unit, limit, limit_unit = found.groups()
+        if match := pattern.search(message):
+            number, unit, limit, limit_unit = match.groups()
             used, available = float(number) * _SIZES[unit], float(limit) * _SIZES[limit_unit]
             return OutOfMemory(first, used, available, arguments)
-    return CompileError(first)
+    return CompileError(why=first)
 
 
 # --- in the requesting process
@@ -117,11 +116,13 @@ def _ask(
             timeout=limit_s,
         )
     except subprocess.TimeoutExpired as error:
-        raise CompileError(f"the compiler has not ended within {limit_s:,.0f} s") from error
+        why = f"the compiler has not ended within {limit_s:,.0f} s"
+        raise CompileError(why=why) from error
     lines = process.stdout.splitlines()
     if process.returncode or not lines:
         last = (process.stderr.strip().splitlines() or ["no message"])[-1]
-        raise CompileError(f"the compiler's process ended with status {process.returncode}: {last}")
+        why = f"the compiler's process ended with status {process.returncode}: {last}"
+        raise CompileError(why=why)
     answer = json.loads(lines[-1])
     if "refused" in answer:
         raise UserError(**answer["refused"])
@@ -143,30 +144,27 @@ def _move_to_cache(fresh: str, cache: str) -> tuple[str, ...]:
 def serve(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
     """Read a request from stdin and print `answer(request)`, or why it is refused, as JSON."""
     try:
-        answered = answer(json.load(sys.stdin))
+        reply = answer(json.load(sys.stdin))
     except CommandError as error:
-        answered = {"refused": error.told}
+        reply = {"refused": error.told}
     except ValueError as error:
-        answered = {"refused": {"why": str(error)}}
+        reply = {"refused": {"why": str(error)}}
     except _NotCompiled as error:
-        answered = {"error": error.args[0], "arguments_gib": error.args[1]}
-    print(json.dumps(answered))
+        reply = {"error": error.args[0], "arguments_gib": error.args[1]}
+    print(json.dumps(reply))
 
 
 def measure_step(trainer: Trainer, batch: Shapes) -> dict[str, Any]:
     """Compile a train step of a global batch's shapes, and return the fields of `Figures`."""
-    started = time.monotonic()
-    lowered = trainer.lower(batch)
-    trace_seconds = time.monotonic() - started
-    compiled, compile_seconds = _compile(lowered, trainer.specs)
-    program = Program(compiled.as_text() or "")
+    step = _compile(lambda: trainer.lower(batch), trainer.specs)
+    program = hlo.Program(step.compiled.as_text() or "")
     figures = figures_of(
         trainer,
         batch,
-        compiled.memory_analysis(),
+        step.compiled.memory_analysis(),
         cycles=program.cycles(),
-        compile_seconds=compile_seconds,
-        trace_seconds=trace_seconds,
+        compile_seconds=step.compile_seconds,
+        trace_seconds=step.trace_seconds,
         collectives=program.collectives(),
         received=program.received(),
         costliest=program.costliest(40),
@@ -192,23 +190,22 @@ def figures_of(trainer: Trainer, batch: Shapes, memory: Any, **others: Any) -> F
 
 def measure_decoding(lowered: jax.stages.Lowered, specs: StateSpecs) -> dict[str, Any]:
     """Compile a decoding program that runs next to a training state, and return its figures."""
-    compiled, compile_seconds = _compile(lowered, specs)
-    memory: Any = compiled.memory_analysis()
+    program = _compile(lambda: lowered, specs)
+    memory: Any = program.compiled.memory_analysis()
     held = gib_on_a_device(specs.state)
     arrays = max(memory.peak_memory_in_bytes, memory.argument_size_in_bytes)
     used = (arrays + memory.generated_code_size_in_bytes) / GIB
-    return {"used_gib": held + used, "held_gib": held, "compile_seconds": compile_seconds}
+    return {"used_gib": held + used, "held_gib": held, "compile_seconds": program.compile_seconds}
 
 
 class _NotCompiled(Exception):
     """The compiler's message, and the GiB of the training state on a device."""
 
 
-def _compile(lowered: jax.stages.Lowered, specs: StateSpecs) -> tuple[jax.stages.Compiled, float]:
-    """Return the compiled program and its compile time."""
-    started = time.monotonic()
+def _compile(lower: Callable[[], jax.stages.Lowered], specs: StateSpecs) -> precompile.Program:
+    """Return the compiled program, or raise the compiler's message."""
     try:
-        return lowered.compile(), time.monotonic() - started
+        return precompile.compile_program(lower)
     except jax.errors.JaxRuntimeError as error:
         raise _NotCompiled(str(error), gib_on_a_device(specs.state)) from error
 

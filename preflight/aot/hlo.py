@@ -64,7 +64,8 @@ class Program:
         """Return the estimated cycles of one run on one device, or raise UserError."""
         total = sum(cycles for cycles, *_ in self._costs())
         if not total:
-            raise UserError("The compiled program carries no estimated_cycles; compile for a TPU.")
+            why = "the compiled program carries no estimated_cycles"
+            raise UserError(why=why, to_set="compile for a TPU")
         return total
 
     def costliest(self, count: int) -> list[tuple[int, int, str, str]]:

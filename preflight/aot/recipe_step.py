@@ -17,7 +17,6 @@ from t5x import precompile
 from t5x.inference.predictor import Predictor
 from t5x.input_pipeline.encoder_rows import EncoderFeatureConverter
 from t5x.partitioning import PjitPartitioner
-from t5x.start import cooldown
 from t5x.start.vocabulary import check_feature_lengths
 from t5x.train_state import StateSpecs, state_specs
 from t5x.trainer import Shapes, Trainer
@@ -52,18 +51,14 @@ def trainer_of(run: argparse.Namespace, partitioner: PjitPartitioner | None = No
     if partitioner is None:
         rules, device = run.partitioner.rules, jax.devices()[:1]
         partitioner = PjitPartitioner(1, devices=device, logical_axis_rules=rules)
-    # The kind of generator decides what dropout compiles to; the seed does not.
-    kind = "rbg" if run.use_hardware_rng or run.random_seed is None else None
-    trainer = run.trainer_cls(
-        model=run.model,
-        train_state=None,
-        partitioner=partitioner,
-        train_state_axes=state_specs(run.model, partitioner),
-        rng=jax.random.key(0, impl=kind),
+    return precompile.trainer_of(
+        run.model,
+        partitioner,
+        run.trainer_cls,
+        generator="rbg" if run.use_hardware_rng or run.random_seed is None else None,
+        cooldown_from=run.cooldown_from,
+        last=run.total_steps,
     )
-    rate = trainer.learning_rate_fn
-    trainer.learning_rate_fn = cooldown.cooled(rate, run.cooldown_from, run.total_steps)
-    return trainer
 
 
 def decoding(

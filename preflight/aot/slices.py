@@ -156,8 +156,7 @@ def find(name: str) -> Slice:
     plain = f"{kind}-{size}"
     if plain not in names():
         near = difflib.get_close_matches(plain, names(), 3, 0.5) or names()
-        raise UserError(
-            f"{name!r} is not a known TPU slice; set --slice to one like {', '.join(near)}."
-        )
+        to_set = f"set it to one like {', '.join(near)}"
+        raise UserError("--slice", name, "which is no known TPU slice", to_set)
     chip = CHIPS[kind]
     return Slice(plain, chip, _SHAPES[kind][int(size) // chip.cores])

@@ -33,14 +33,15 @@ _CACHED_BYTES = 3.0  # of a token, at most: of an id below 2,097,152
 
 def first_records(context: RunContext) -> CheckResult:
     """Check that the first record of every split has the column and a text in it."""
-    shown = ""
+    text = ""
     for cfg in context.datasets.values():
         for task in context.tasks(cfg):
             if cfg.split in (task.splits or ()):
                 first = functools.partial(sampling.first_documents, task.source, cfg.split, 1)
-                texts = [text for row in context.read(task.source, first) for text in row.values()]
-                shown = shown or " ".join(" ".join(texts).split())
-    return ok(f"the first text of every split was read: “{shown[:60]}…”")
+                rows = context.read(task.source, first)
+                texts = [value for row in rows for value in row.values()]
+                text = text or " ".join(" ".join(texts).split())
+    return ok(f"the first text of every split was read: “{text[:60]}…”")
 
 
 def looked(context: RunContext, name: str) -> CheckResult:
@@ -79,11 +80,11 @@ def fill(context: RunContext) -> CheckResult:
     if shares[0] >= _FULL:
         enough = needed.targets if needed else math.ceil(shares[1] * targets)
         figure = f"decoder {int(100 * shares[1])} % full: set targets to {enough}"
-        to_set = f"TASK_FEATURE_LENGTHS = {{'inputs': {inputs}, 'targets': {enough}}}"
+        to_set = f"set TASK_FEATURE_LENGTHS = {{'inputs': {inputs}, 'targets': {enough}}}"
     elif not context.data.pack:
-        to_set = "train/utils.DatasetConfig.pack = True, or shorter TASK_FEATURE_LENGTHS"
+        to_set = "set train/utils.DatasetConfig.pack = True, or TASK_FEATURE_LENGTHS shorter"
     else:
-        to_set = "TASK_FEATURE_LENGTHS shorter, first the side that is least full"
+        to_set = "set TASK_FEATURE_LENGTHS shorter, first the side that is least full"
     return warning(figure, to_set, numbers=numbers)
 
 
@@ -100,17 +101,17 @@ def measured_fill(context: RunContext) -> tuple[float, float]:
 
 def shards(context: RunContext) -> CheckResult:
     """Check that each host reads separate files, or separate parts of files, with texts in them."""
-    found, source = context.list_files(), context.task.source
+    listing, source = context.list_files(), context.task.source
     context.read(source, lambda: source.check_shards(context.data.split, context.shards))
     hosts = counted(context.tpu.hosts, "host")
-    figure = f"{counted(len(found), 'file')} for {context.shards} shards on {hosts}"
-    if len(found) >= context.shards:
+    figure = f"{counted(len(listing), 'file')} for {context.shards} shards on {hosts}"
+    if len(listing) >= context.shards:
         return ok(f"{figure}: each reads separate files")
-    if all(source.layout.divisible(file) for file in found):
+    if all(source.layout.divisible(file) for file in listing):
         return ok(f"{figure}: each reads separate parts")
     return warning(
         f"{figure}, and they cannot be divided: every shard reads all and keeps its share",
-        f"the corpus as at least {context.shards} files, or uncompressed",
+        f"write the corpus as at least {context.shards} files, or uncompressed",
     )
 
 
@@ -160,14 +161,13 @@ def sizes(context: RunContext) -> Mapping[str, Any]:
 
 def file_sizes(context: RunContext) -> list[int]:
     """Return the bytes of the files of the split trained on, or raise NotChecked."""
-    found = context.list_files()
-    if too_many_to_ask(found):
-        raise NotChecked(f"the sizes of {len(found)} remote files would have to be requested")
-    sizes = context.read(context.task.source, lambda: [files.size(file) for file in found])
-    known = [size for size in sizes if size is not None]
-    if len(known) < len(found):
+    listing = context.list_files()
+    if too_many_to_ask(listing):
+        raise NotChecked(f"the sizes of {len(listing)} remote files would have to be requested")
+    sizes = context.read(context.task.source, lambda: [files.size(file) for file in listing])
+    if None in sizes:
         raise NotChecked("the server does not report the files' sizes")
-    return known
+    return [size for size in sizes if size is not None]
 
 
 def copies(context: RunContext) -> CheckResult:
@@ -178,26 +178,26 @@ def copies(context: RunContext) -> CheckResult:
     language = published_language(source, split)
     size = language.parquet_bytes if language else sum(file_sizes(context))
     numbers: dict[str, float] = {"copy": size}
-    shown = [f"{'the corpus' if is_local(source) else 'a copy'} takes {data_size(size)}"]
+    parts = [f"{'the corpus' if is_local(source) else 'a copy'} takes {data_size(size)}"]
     try:
         numbers["cache"] = _CACHED_BYTES * sizes(context)["corpus_tokens"]
-        shown.append(f"a cache of its tokens up to {data_size(numbers['cache'])}")
+        parts.append(f"a cache of its tokens up to {data_size(numbers['cache'])}")
     except NotChecked as error:
-        shown.append(f"a cache of its tokens an unknown size, since {error}")
+        parts.append(f"a cache of its tokens an unknown size, since {error}")
     try:
         permuted = (
             context.data.shuffle and context.read(source, lambda: source.order(split)) != PARTS
         )
-        kept = context.read(source, lambda: source.text_bytes(split)) if permuted else 0
+        temporary = context.read(source, lambda: source.text_bytes(split)) if permuted else 0
     except NotChecked:
-        kept = 0
-    if not kept:
-        return ok(", ".join(shown), numbers=numbers)
+        temporary = 0
+    if not temporary:
+        return ok(", ".join(parts), numbers=numbers)
     folder = tempfile.gettempdir()
     free = shutil.disk_usage(folder).free
-    numbers |= {"kept": kept, "free": free}
-    shown.append(f"each host keeps {data_size(kept)} in {folder}, {data_size(free)} free here")
-    if kept > free:
-        to_set = "TMPDIR to a larger disk, or tasks.corpus.source.full_shuffle.gigabytes = 0"
-        return fails(", ".join(shown), to_set, numbers=numbers)
-    return ok(", ".join(shown), numbers=numbers)
+    numbers |= {"kept": temporary, "free": free}
+    parts.append(f"each host keeps {data_size(temporary)} in {folder}, {data_size(free)} free here")
+    if temporary > free:
+        to_set = "set TMPDIR to a larger disk, or tasks.corpus.source.full_shuffle.gigabytes = 0"
+        return fails(", ".join(parts), to_set, numbers=numbers)
+    return ok(", ".join(parts), numbers=numbers)

@@ -29,13 +29,14 @@ def periods(context: RunContext) -> CheckResult:
         schedules.check_start(rate, start.known_step, run.total_steps)
     figure = f"steps {start.step:,} to {run.total_steps:,}"
     if not left:
-        return warning(f"{figure}: no steps are left to train", f"TRAIN_STEPS above {start.step}")
+        to_set = f"set TRAIN_STEPS above {start.step}"
+        return warning(f"{figure}: no steps are left to train", to_set)
     if not (plan.save_period or plan.checkpoint_steps):
-        return warning(f"{figure}, and no checkpoint is saved", f"{_PERIOD} = 10000")
+        return warning(f"{figure}, and no checkpoint is saved", f"set {_PERIOD} = 10000")
     if plan.save_period and plan.save_period > left:
         return warning(
             f"{figure}, saved every {plan.save_period:,}: only the last step is saved",
-            f"{_PERIOD} to less than {left}",
+            f"set {_PERIOD} to less than {left}",
         )
     suits = None if start.is_own else getattr(run.model.optimizer_def, "usual_rates", None)
     if suits and (unusual := suits.unusual(rate, start.step, run.total_steps)):
@@ -68,14 +69,16 @@ def task(context: RunContext) -> CheckResult:
     """Check that the task is registered and has the splits and metrics that the run uses."""
     missing = []
     for scope, cfg in context.datasets.items():
-        for found in seqio.get_subtasks(cfg.provider):
-            splits = found.splits or ()  # a slice of one is in them too
+        setting = f"{scope}/utils.DatasetConfig.split"
+        for part in seqio.get_subtasks(cfg.provider):
+            splits = part.splits or ()  # a slice of one is in them too
             if cfg.split in splits:
                 continue
-            fault = f"task {found.name} has no split {cfg.split!r}, only {', '.join(splits)}"
+            why = f"which task {part.name} does not have, only {', '.join(splits)}"
+            error = UserError(setting, cfg.split, why, "set it to one of these")
             if scope == "train":
-                raise UserError(f"{fault}; set train/utils.DatasetConfig.split to one of these.")
-            missing.append((fault, f"{scope}/utils.DatasetConfig.split"))
+                raise error
+            missing.append(error)
         if scope == "infer_eval":
             selection_metric.check_split(scope, cfg)
             preconditions.check_metrics(cfg)
@@ -85,11 +88,10 @@ def task(context: RunContext) -> CheckResult:
     actions = getattr(context.run, "actions", None)
     selection_metric.check({**scopes, **context.datasets}, save, actions)
     if missing:
-        fault, setting = missing[0]
-        to_set = f"{setting}, or {selection_metric.HOLD_OUT}"
-        return warning(f"{fault}: it is not evaluated", to_set)
+        to_set = f"{missing[0].to_set}, or {selection_metric.HOLD_OUT}"
+        return warning(f"{missing[0].fault}: it is not evaluated", to_set)
     steps = context.run.eval_steps
     if context.run.train_eval_dataset_cfg and steps < 1:
-        raise UserError(f"EVAL_STEPS (train.eval_steps) is {steps}; set it to at least 1.")
+        raise UserError("EVAL_STEPS (train.eval_steps)", steps, to_set="set it to at least 1")
     datasets = context.datasets.values()
     return ok(", ".join(f"{cfg.provider.name} ({cfg.split})" for cfg in datasets))

@@ -25,7 +25,7 @@ def memory(trial: Trial, tpu: Slice, cheapest: Trial | None = None) -> CheckResu
     if isinstance(trial.error, ValueError):
         raise trial.error
     if trial.figures is None:
-        raise NotChecked(str(trial.error))
+        raise NotChecked(trial.reason)
     figures = trial.figures
     parts = {
         "parameters": figures.parameter_gib,
@@ -38,7 +38,7 @@ def memory(trial: Trial, tpu: Slice, cheapest: Trial | None = None) -> CheckResu
     numbers = {f"{name.replace(' ', '_')}_gib": gib for name, gib in parts.items()}
     numbers |= {"used_gib": figures.used_gib, "limit_gib": tpu.chip.hbm}
     if figures.used_gib > _NEARLY_FULL * tpu.chip.hbm:
-        to_set = "BATCH_SIZE to less, or trainer.Trainer.num_microbatches to more, for room"
+        to_set = "set BATCH_SIZE to less, or trainer.Trainer.num_microbatches to more, for room"
         return warning(f"{figure}; nearly full", to_set, numbers=numbers)
     return ok(figure, numbers=numbers)
 
@@ -49,9 +49,9 @@ def _does_not_fit(error: OutOfMemory, tpu: Slice, cheapest: Trial | None) -> Che
         f"{error.limit:.2f} that {_device(tpu)} has, {error.arguments:.2f} of it for parameters "
         "and optimizer state"
     )
-    to_set = "a larger slice or a smaller model: no settings that were tried make it fit"
+    to_set = "take a larger slice or a smaller model: no settings that were tried make it fit"
     if cheapest is not None:
-        to_set = f"{cheapest.flags} ({cheapest.outcome})"
+        to_set = f"set {cheapest.flags} ({cheapest.outcome})"
     return fails(figure, to_set, numbers={"used_gib": error.used, "limit_gib": error.limit})
 
 
@@ -88,7 +88,7 @@ def duration(trial: Trial, context: RunContext) -> CheckResult:
     figure += "without evaluations and saves"
     numbers = {"hours": price.hours, "chip_hours": price.chip_hours}
     if is_here and price.hours > _LONG_HOURS:
-        to_set = "TRAIN_STEPS lower, a smaller model, or a slice: preflight with v4-8 says more"
+        to_set = "set TRAIN_STEPS lower, or take a smaller model or a slice: preflight with v4-8"
         return warning(figure, to_set, numbers=numbers)
     return ok(figure, numbers=numbers)
 
@@ -103,12 +103,12 @@ def input_rate(trial: Trial, context: RunContext) -> CheckResult:
 def collectives(trial: Trial, _: RunContext) -> CheckResult:
     """Return the traffic between devices in a step, by kind."""
     figures, price = _measured(trial)
-    found = figures.collectives
-    figure = ", ".join(f"{kind} {size / 1e6:,.1f} MB" for kind, size in sorted(found.items()))
+    traffic = figures.collectives
+    figure = ", ".join(f"{kind} {size / 1e6:,.1f} MB" for kind, size in sorted(traffic.items()))
     figure = f"{figure or 'none'} a step and device"
     if figures.received:
         figure += f"; at least {1e3 * price.communication_seconds:,.1f} ms on the links"
-    numbers = {**found, "received": figures.received}
+    numbers = {**traffic, "received": figures.received}
     return ok(figure, numbers=numbers | {"communication_seconds": price.communication_seconds})
 
 
@@ -120,7 +120,7 @@ def compilation(trial: Trial, _: RunContext) -> CheckResult:
     if figures.cached:
         figure += f"; {counted(len(figures.cached), 'program')} kept"
         folder = Path(figures.cached[0]).parent
-        to_set = f"JAX_COMPILATION_CACHE_DIR to a copy of {folder} on the slice"
+        to_set = f"set JAX_COMPILATION_CACHE_DIR to a copy of {folder} on the slice"
     numbers = {"compile_seconds": figures.compile_seconds, "cache": list(figures.cached)}
     return ok(figure, to_set, numbers=numbers)
 
@@ -132,23 +132,23 @@ def decoding(recipe: Recipe, context: RunContext) -> CheckResult:
         return ok("nothing is decoded")
     context.require_vocabulary()
     batch = f"a batch of {cfg.batch_size} at an evaluation"
-    to_set = "infer_eval/utils.DatasetConfig.batch_size to less"
+    to_set = "set infer_eval/utils.DatasetConfig.batch_size to less"
     try:
-        found = compile_decoding(RecipeRequest(tpu.name, recipe, decodes=True))
+        sizes = compile_decoding(RecipeRequest(tpu.name, recipe, decodes=True))
     except OutOfMemory as error:
         need = f"{error.used:.2f} GiB beside the {_size(error.arguments)} of training"
-        has = f"{_device(tpu)} has {error.limit:.2f}"
-        return fails(f"to decode {batch} needs {need}, and {has}", to_set)
+        limit = f"{_device(tpu)} has {error.limit:.2f}"
+        return fails(f"to decode {batch} needs {need}, and {limit}", to_set)
     except CompileError as error:
-        raise NotChecked(str(error)) from error
-    used, held, available = found["used_gib"], found["held_gib"], tpu.chip.hbm
+        raise NotChecked(error.fault) from error
+    used, training, available = sizes["used_gib"], sizes["held_gib"], tpu.chip.hbm
     figure = (
-        f"{batch}: {used:.2f} GiB of {available:.2f} on {_device(tpu)}, {_size(held)} of it held "
-        f"by training; {found['compile_seconds']:.0f} s to compile"
+        f"{batch}: {used:.2f} GiB of {available:.2f} on {_device(tpu)}, {_size(training)} of it "
+        f"held by training; {sizes['compile_seconds']:.0f} s to compile"
     )
     if used > available:
-        return fails(figure, to_set, numbers=found)
-    return ok(figure, numbers=found)
+        return fails(figure, to_set, numbers=sizes)
+    return ok(figure, numbers=sizes)
 
 
 def _measured(trial: Trial) -> tuple[Figures, Price]:

@@ -25,14 +25,14 @@ def model_dir(context: RunContext) -> CheckResult:
     context.require_reachable(folder)
     check_writable(folder)
     steps = layout.all_steps(folder)
-    held = "no checkpoint"
+    content = "no checkpoint"
     if steps:
         newest = ", ".join(f"{step:,}" for step in steps[-3:])
-        held = f"{counted(len(steps), 'checkpoint')}, up to {newest}"
-    figure = f"{folder} can be written and holds {held}"
+        content = f"{counted(len(steps), 'checkpoint')}, up to {newest}"
+    figure = f"{folder} can be written and holds {content}"
     if context.tpu.hosts > 1 and not is_remote(folder):
         figure += f"; the {context.tpu.hosts} hosts of {context.tpu.name} must share it"
-        return warning(figure, "MODEL_DIR to a bucket, gs://…")
+        return warning(figure, "set MODEL_DIR to a bucket, gs://…")
     return ok(figure)
 
 
@@ -45,26 +45,24 @@ def start(context: RunContext) -> CheckResult:
         paths = [restore.path] if isinstance(restore.path, str) else restore.path
         for path in paths:
             context.require_reachable(path)
-    found = find_start(run.model_dir, restore, run.checkpoint_cfg.saves_position)
-    if found.path is None:
+    origin = find_start(run.model_dir, restore, run.checkpoint_cfg.saves_position)
+    if origin.path is None:
         return ok("from scratch")
-    matched = match(found, context.trainer)
-    saved = position.saved(found.dataset_folder)
+    matched = match(origin, context.trainer)
+    saved = position.saved(origin.dataset_folder)
     if saved and (unfit := position.misfit(saved, context.data)):
-        raise UserError(
-            f"{found.path} {unfit}, or utils.SaveCheckpointConfig.save_dataset = False to read the "
-            "corpus from its start."
-        )
-    return dry_run.start(found.path, matched)
+        start_over = "utils.SaveCheckpointConfig.save_dataset = False to read the corpus anew"
+        raise UserError(origin.path, why=f"{unfit}, or {start_over}")
+    return dry_run.start(origin.path, matched)
 
 
 def checkpoints(context: RunContext) -> CheckResult:
     """Check how much space the kept checkpoints take."""
-    each, count = checkpoint_bytes(context), checkpoints_kept(context)
-    figure = f"{data_size(each)} each, {count} kept: {data_size(count * each)}"
-    numbers = {"bytes_each": each, "kept": count, "bytes": count * each}
+    size, count = checkpoint_bytes(context), checkpoints_kept(context)
+    figure = f"{data_size(size)} each, {count} kept: {data_size(count * size)}"
+    numbers = {"bytes_each": size, "kept": count, "bytes": count * size}
     if count and context.run.checkpoint_cfg.save.keep is None:
-        to_set = "utils.SaveCheckpointConfig.keep = 5"
+        to_set = "set utils.SaveCheckpointConfig.keep = 5"
         return warning(f"{figure}, since none is deleted", to_set, numbers=numbers)
     return ok(figure, numbers=numbers)
 
@@ -98,20 +96,21 @@ def disk(context: RunContext) -> CheckResult:
     folder = context.run.model_dir
     if is_remote(folder):
         raise NotChecked(f"{folder} is a bucket, whose size is not limited")
-    kept = checkpoints_kept(context)
-    if not kept:
+    count = checkpoints_kept(context)
+    if not count:
         return ok("no checkpoint is saved")
     path = Path(os.path.abspath(folder))
     existing = next(p for p in (path, *path.parents) if p.exists())
     free = shutil.disk_usage(existing).free
     # Checkpoints of earlier steps are deleted as new ones are saved.
-    held = len(layout.all_steps(folder))
-    needed = max(kept + 1 - held, 1) * checkpoint_bytes(context)
+    present = len(layout.all_steps(folder))
+    needed = max(count + 1 - present, 1) * checkpoint_bytes(context)
     figure = f"{data_size(free)} free at {existing}, {data_size(needed)} needed"
     numbers = {"free": free, "needed": needed}
     if free < needed:
-        to_set = "utils.SaveCheckpointConfig.keep lower, or MODEL_DIR on a larger disk"
+        to_set = "set utils.SaveCheckpointConfig.keep lower, or MODEL_DIR on a larger disk"
         return fails(figure, to_set, numbers=numbers)
     if free < 1.2 * needed:
-        return warning(f"{figure}, little to spare", "MODEL_DIR on a larger disk", numbers=numbers)
+        to_set = "set MODEL_DIR on a larger disk"
+        return warning(f"{figure}, little to spare", to_set, numbers=numbers)
     return ok(figure, numbers=numbers)

@@ -9,7 +9,7 @@ from t5x.start import publishable
 from t5x.start.vocabulary import verify_matching_vocabs
 from vocabulary.check import check_vocabulary
 
-_HOW = "make it by `python -m vocabulary.train`, or set VOCABULARY_FILE to one"
+_TO_SET = "make it by `python -m vocabulary.train`, or set VOCABULARY_FILE to one"
 
 
 def vocabulary(context: RunContext) -> CheckResult:
@@ -18,32 +18,33 @@ def vocabulary(context: RunContext) -> CheckResult:
     With --offline a missing file is not checked: the machine that trains may have it.
     """
     model = context.run.model
-    own = model.output_vocabulary
+    words = model.output_vocabulary
     rows = getattr(getattr(model.module, "config", None), "vocab_size", None)
     of_task = context.task.output_features["targets"].vocabulary
-    paths = [getattr(v, "sentencepiece_model_file", None) for v in (own, of_task)]
+    paths = [getattr(v, "sentencepiece_model_file", None) for v in (words, of_task)]
     for path in filter(None, paths):
         context.require_reachable(path)
         if not is_remote(path) and not Path(path).is_file():
             if context.offline:
-                raise NotChecked(f"there is no file {path} here; {_HOW} before training")
-            raise UserError(f"there is no file {path}; {_HOW}.")
+                raise NotChecked(f"there is no file {path} here; {_TO_SET} before training")
+            raise UserError(why=f"there is no file {path}", to_set=_TO_SET)
     for cfg in context.datasets.values():
         verify_matching_vocabs(cfg, model)
     if not paths[0]:
-        return ok(f"{type(own).__name__}, {own.vocab_size:,} ids of {rows or 0:,} rows")
-    checks = check_vocabulary(paths[0], rows, getattr(own, "extra_ids", 0))
+        name = type(words).__name__
+        return ok(f"{name}, {words.vocab_size:,} ids of {rows or 0:,} rows")
+    checks = check_vocabulary(paths[0], rows, getattr(words, "extra_ids", 0))
     for verdict in (FAILS, WARNING):
-        if found := [check for check in checks if check.verdict == verdict]:
-            figure = "; ".join(f"{check.check}: {check.figure}" for check in found)
-            return CheckResult(verdict, figure, next((c.to_set for c in found if c.to_set), ""))
+        if faults := [check for check in checks if check.verdict == verdict]:
+            figure = "; ".join(f"{fault.check}: {fault.figure}" for fault in faults)
+            return CheckResult(verdict, figure, next((f.to_set for f in faults if f.to_set), ""))
     return ok(f"{paths[0]}: {checks[-1].figure}, {len(checks)} checks passed")
 
 
 def publishing(context: RunContext) -> CheckResult:
     """Check that the run, once it is trained, can be published with equal ids.
 
-    A UserError of it names what differs.
+    Raise UserError with what differs.
     """
     context.require_vocabulary()
     first = lambda: publishable.first_lines(context.data)

@@ -1,4 +1,4 @@
-"""What a dry run has checked, as a table: one line a check, as preflight prints it."""
+"""The table of a dry run: one line a check, as preflight prints it."""
 
 import dataclasses
 import math
@@ -23,31 +23,30 @@ from t5x.partitioning import PjitPartitioner
 from t5x.trainer import Trainer
 
 LONGEST_SECONDS = 31 * 24 * 3600.0
-_OTHER_START = "another checkpoint to start from, unless this is meant"
+_OTHER_START = "start from another checkpoint, unless this is meant"
 ROW_MULTIPLE = 128  # of an embedding, for accelerators and model parallelism
 Configs: TypeAlias = Mapping[str, DatasetConfig | None]
 
 
 def show(checks: Mapping[str, CheckResult | str]) -> None:
-    """Print checks by name, on the first host; a text is what was found to be in order.
+    """Print checks by name, on the first host; a text is the figure of a check that is passed.
 
     Raises:
       UserError: one of them fails.
     """
-    found = {name: ok(row) if isinstance(row, str) else row for name, row in checks.items()}
-    rows = [dataclasses.replace(row, check=name) for name, row in found.items()]
+    results = {name: ok(row) if isinstance(row, str) else row for name, row in checks.items()}
+    rows = [dataclasses.replace(row, check=name) for name, row in results.items()]
     if jax.process_index() == 0:
         tables.show(rows)
     for row in rows:
         if row.verdict == FAILS:
-            to_set = f"; set {row.to_set}" if row.to_set else ""
-            raise UserError(f"{row.check}: {row.figure}{to_set}.")
+            raise UserError(row.check, why=f": {row.figure}", to_set=row.to_set)
 
 
 def show_inference(cfg: DatasetConfig, paths: Sequence[str], output_dir: str) -> None:
     """Print what a dry run of an evaluation or of inference has checked."""
-    results_go = f"{output_dir} can be written"
-    show({"data": data({"": cfg}), "checkpoints": ", ".join(paths), "results": results_go})
+    results = f"{output_dir} can be written"
+    show({"data": data({"": cfg}), "checkpoints": ", ".join(paths), "results": results})
 
 
 def show_training(trainer: Trainer, cfgs: Configs, model_dir: str, **more: CheckResult) -> None:
@@ -68,24 +67,24 @@ def show_training(trainer: Trainer, cfgs: Configs, model_dir: str, **more: Check
 
 def steps(plan: TrainingPlan, first: int) -> CheckResult:
     """Return which steps are trained, and how often the run saves and evaluates."""
-    every = lambda period: f"every {period:,}" if period else "never"
-    figure = f"{first:,} to {plan.total_steps:,}, saved {every(plan.save_period)}"
-    figure += f", evaluated {every(plan.eval_period)}"
+    often = lambda period: f"every {period:,}" if period else "never"
+    figure = f"{first:,} to {plan.total_steps:,}, saved {often(plan.save_period)}"
+    figure += f", evaluated {often(plan.eval_period)}"
     if first >= plan.total_steps:
-        return warning(f"{figure}: none is left", f"TRAIN_STEPS above {first}")
+        return warning(f"{figure}: none is left", f"set TRAIN_STEPS above {first}")
     return ok(figure)
 
 
 def mixture(
     phases: Mapping[int, Mapping[str, float]], follows: str | None
 ) -> dict[str, CheckResult]:
-    """Return a line on rates that change with the step, and on data that follows on other data."""
-    said = []
+    """Return a line on rates that change with the step, and on data that `follows` other data."""
+    figures = []
     for first, shares in sorted(phases.items()):
         parts = (f"{100 * share:.3g} % {part}" for part, share in shares.items() if share)
-        said.append(f"from step {first:,}: {', '.join(parts)}")
-    said += [follows] if follows else []
-    return {"mixture": ok("; ".join(said))} if said else {}
+        figures.append(f"from step {first:,}: {', '.join(parts)}")
+    figures += [follows] if follows else []
+    return {"mixture": ok("; ".join(figures))} if figures else {}
 
 
 def corpora(
@@ -158,7 +157,7 @@ def duration(trainer: Trainer, batch: Any, plan: TrainingPlan, first: int) -> Ch
     figure = f"at least {time_span(seconds)} for {counted(count, 'step')} on {where}"
     figure += f": {amount(work)}FLOP a step, {amount(peak)}FLOP/s"
     if seconds > LONGEST_SECONDS:
-        return warning(figure, "TRAIN_STEPS lower, a smaller model, or more devices")
+        return warning(figure, "set TRAIN_STEPS lower, or take a smaller model or more devices")
     return ok(figure)
 
 
@@ -176,9 +175,9 @@ def cpu_flops(size: int = 1024) -> float:
 
 def data(cfgs: Configs) -> str:
     """Return the tasks and splits whose first records were read."""
-    named = lambda cfg: f"{cfg.provider.name} ({cfg.split})"
-    found = dict.fromkeys(named(cfg) for cfg in cfgs.values() if cfg is not None)
-    return f"{', '.join(found)}: the first records can be read"
+    name = lambda cfg: f"{cfg.provider.name} ({cfg.split})"
+    names = dict.fromkeys(name(cfg) for cfg in cfgs.values() if cfg is not None)
+    return f"{', '.join(names)}: the first records can be read"
 
 
 def batch(rows: int, partitioner: PjitPartitioner) -> str:
@@ -199,7 +198,7 @@ def model(params: PyTree, vocabulary: Any, rows: int | None = None) -> CheckResu
     padded = -(-ids // ROW_MULTIPLE) * ROW_MULTIPLE
     if rows is not None and rows > padded + ROW_MULTIPLE:
         unused = f"{rows - ids:,} of {rows:,} rows of the embedding are never used"
-        return warning(f"{figure}: {unused}", f"network.*.vocab_size to {padded}")
+        return warning(f"{figure}: {unused}", f"set network.*.vocab_size to {padded}")
     return ok(figure)
 
 
@@ -211,10 +210,10 @@ def start(path: str | None, matched: Match | None) -> CheckResult:
     absent = [name for name in matched.wanted if name not in matched.sources]
     parameters = [name for name in absent if name.startswith("target/")]
     if parameters or matched.ignored:
-        left = [f"{len(parameters)} start from scratch"] if parameters else []
+        misfits = [f"{len(parameters)} start from scratch"] if parameters else []
         ignored = f"{len(matched.ignored)} unknown to the model are ignored"
-        left += [ignored] if matched.ignored else []
-        return warning(f"{figure}, {' and '.join(left)}", _OTHER_START)
+        misfits += [ignored] if matched.ignored else []
+        return warning(f"{figure}, {' and '.join(misfits)}", _OTHER_START)
     if matched.why_no_optimizer:
         new = f"the optimizer state is new: {matched.why_no_optimizer}"
         return warning(f"{figure}; {new}", _OTHER_START)

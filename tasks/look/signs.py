@@ -4,7 +4,7 @@
     repetition(texts)          # duplicates, one beginning for all, lines of one length
     scripts(texts)             # {"Latin": 0.998, "Cyrillic": 0.002}, shares of the letters
 
-The first two are lines of the table of `tasks.look.table`, each with an example of what is wrong.
+The first two are lines of the table of `tasks.look.lines`, each with an example of what is wrong.
 """
 
 import collections
@@ -21,9 +21,9 @@ from common.tables import CheckResult, ok, warning
 MOST_ODD = 0.01  # of the documents
 MOST_DUPLICATES, MOST_ALIKE, MOST_EVEN = 0.1, 0.2, 0.5  # of the documents
 _BEGINNING = 24  # characters
-_FEW = 20  # documents, of which nothing can be said
+_FEW = 20  # documents are too few for a judgement
 _SHORTEST_LINE = 40  # characters of a line that a program has wrapped or cut
-_A_WORD = 15  # characters by which lines that are wrapped differ
+_A_WORD = 15  # characters by which the lengths of wrapped lines differ
 _JUDGED = 2_000  # characters of a text that show its encoding
 _AROUND = 20  # characters of an example on each side
 _SHOWN = 10  # characters
@@ -43,44 +43,41 @@ def odd_characters(texts: Sequence[str]) -> CheckResult:
         ("control characters", _first(_CONTROLS), MOST_ODD),
         ("UTF-8 read as another encoding", mojibake, MOST_ODD),
     )
-    found, is_wrong = [], False
+    signs, is_wrong = [], False
     for name, find, most in odd:
         places = [(text, at) for text in texts if (at := find(text)) >= 0]
         if places:
-            found.append(f"{name} in {_share(len(places), texts)}: {_around(*places[0])}")
+            signs.append(f"{name} in {_share(len(places), texts)}: {_around(*places[0])}")
             is_wrong |= len(places) > most * len(texts)
-    to_set = "the files written again in UTF-8, from where they are right"
-    return _judged(found, "no NUL, U+FFFD, control characters or mojibake", to_set, is_wrong)
+    figure = "; ".join(signs) or "no NUL, U+FFFD, control characters or mojibake"
+    if is_wrong:
+        return warning(figure, "write the files again in UTF-8, from where they are right")
+    return ok(figure)
 
 
 def repetition(texts: Sequence[str]) -> CheckResult:
     """Return whether texts repeat each other: entirely, in their beginning, or in their length."""
-    found, to_set = [], []
+    signs, to_set = [], []
     distinct = [*dict.fromkeys(texts)]
-    again = len(texts) - len(distinct)
-    if again:
-        found.append(f"duplicates: {_share(again, texts)}")
-    if again > MOST_DUPLICATES * len(texts):
+    duplicates = len(texts) - len(distinct)
+    if duplicates:
+        signs.append(f"duplicates: {_share(duplicates, texts)}")
+    if duplicates > MOST_DUPLICATES * len(texts):
         most = collections.Counter(texts).most_common(1)[0][0]
-        found[-1] += f", such as {_around(most, 0)}"
-        to_set.append("a corpus without duplicates")
+        signs[-1] += f", such as {_around(most, 0)}"
+        to_set.append("take a corpus without duplicates")
     begins = collections.Counter(t[:_BEGINNING] for t in distinct if len(t) > 2 * _BEGINNING)
     beginning, n = begins.most_common(1)[0] if begins else ("", 0)
     if len(distinct) >= _FEW and n > MOST_ALIKE * len(distinct):
-        found.append(f"{_share(n, distinct)} begin alike: “{_visible(beginning)}…”")
-        to_set.append("a corpus without that beginning")
+        signs.append(f"{_share(n, distinct)} begin alike: “{_visible(beginning)}…”")
+        to_set.append("take a corpus without that beginning")
     if (limit := _limit(distinct)) is not None:
-        found.append(f"most are as long as a line of {limit} characters: {_around(distinct[0], 0)}")
-        to_set.append("documents = 'paragraphs' where lines were wrapped, or complete texts")
-    return _judged(found, "no duplicates, beginnings or lengths in common", "; ".join(to_set))
-
-
-def _judged(
-    found: Sequence[str], nothing: str, to_set: str, is_wrong: bool | None = None
-) -> CheckResult:
-    if is_wrong or (is_wrong is None and to_set):
-        return warning("; ".join(found), to_set)
-    return ok("; ".join(found) or nothing)
+        signs.append(f"most are as long as a line of {limit} characters: {_around(distinct[0], 0)}")
+        to_set.append(
+            "set documents = 'paragraphs' where lines were wrapped, or take complete texts"
+        )
+    figure = "; ".join(signs) or "no duplicates, beginnings or lengths in common"
+    return warning(figure, "; ".join(to_set)) if to_set else ok(figure)
 
 
 def _first(pattern: re.Pattern) -> Callable[[str], int]:
@@ -88,10 +85,10 @@ def _first(pattern: re.Pattern) -> Callable[[str], int]:
 
 
 def mojibake(text: str) -> int:
-    """Return where a text begins that is UTF-8 read as a code page, -1 if it is not.
+    """Return where UTF-8 begins that was read as a code page, -1 if the text has none.
 
-    It is if more than half of its characters beyond ASCII are then complete letters of UTF-8, as in
-    "Ã©tÃ©"; in text that is right few are, such as those of "CAFÉ”".
+    A text counts if more than half of its characters beyond ASCII make up letters of UTF-8, as in
+    "Ã©tÃ©". In correct text only a few do, such as "É”" in "CAFÉ”".
     """
     text = text[:_JUDGED]
     beyond = len(text) - len(text.encode("ascii", "ignore"))
@@ -99,19 +96,19 @@ def mojibake(text: str) -> int:
         matches = [*_UTF8.finditer(_in_bytes(text, page))]
         # Short Cyrillic texts, such as "ДНІ", hold some by chance.
         least = 4 if page == "cp1251" else 1
-        found = sum(m.end() - m.start() for m in matches)
-        if len(matches) >= least and 2 * found > beyond:
+        length = sum(m.end() - m.start() for m in matches)
+        if len(matches) >= least and 2 * length > beyond:
             return matches[0].start()
     return -1
 
 
 def _in_bytes(text: str, page: str) -> bytes:
-    """Return one byte for each character: that of the code page, of Latin-1, or a question mark."""
-    return text.translate(_of_page(page)).encode("latin-1", "replace")
+    """Return a byte for each character: the code page's, else Latin-1's, else a question mark."""
+    return text.translate(_bytes_of_page(page)).encode("latin-1", "replace")
 
 
 @functools.cache
-def _of_page(page: str) -> dict[int, int]:
+def _bytes_of_page(page: str) -> dict[int, int]:
     decoded = {byte: bytes([byte]).decode(page, "ignore") for byte in range(0x80, 0x100)}
     table = {ord(c): byte for byte, c in decoded.items() if c}
     # A letter of Latin-1 that has another place in the code page stands for no byte of it.
@@ -151,12 +148,13 @@ def script(character: str) -> str:
 
 def named(characters: Sequence[str], counts: Mapping[str, int], most: int = _SHOWN) -> str:
     """Return characters with their code points and counts, "ş U+015F × 12, and 3 more"."""
-    shown = [f"{_alone(c)} U+{ord(c):04X} × {counts[c]:,}".strip() for c in characters[:most]]
-    rest = len(characters) - len(shown)
-    return ", ".join(shown) + (f", and {rest:,} more" if rest else "")
+    names = [f"{_printable(c)} U+{ord(c):04X} × {counts[c]:,}".strip() for c in characters[:most]]
+    rest = len(characters) - len(names)
+    return ", ".join(names) + (f", and {rest:,} more" if rest else "")
 
 
-def _alone(character: str) -> str:
+def _printable(character: str) -> str:
+    """Return a character, "" if it is not visible by itself."""
     is_shown = character.isprintable() and not unicodedata.combining(character)
     return character if is_shown else ""
 

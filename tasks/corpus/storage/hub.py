@@ -130,6 +130,10 @@ def commit_of(url: str) -> str | None:
     return found[1] if found else None
 
 
+class Offline(UserError):
+    """The corpus is on the hub, which the environment forbids to ask."""
+
+
 def _explain(error: Exception, corpus: str, config: str | None) -> Exception:
     """Return the error to raise: one sentence if a user can fix the cause, else `error` itself."""
     import datasets
@@ -137,7 +141,7 @@ def _explain(error: Exception, corpus: str, config: str | None) -> Exception:
 
     names = {type(each).__name__ for each in [error, *causes(error)]}
     if "OfflineModeIsEnabled" in names or huggingface_hub.constants.is_offline_mode():
-        return UserError(
+        return Offline(
             f"corpus {corpus!r} is on the hub, but HF_HUB_OFFLINE or HF_DATASETS_OFFLINE is set: "
             "unset it, or name local files"
         )
