@@ -32,7 +32,7 @@ step() {
 }
 
 continue_texts() {
-  PYTHONPATH="$ROOT" "$PYTHON" -m convert.continue_text "${MODEL_DIR}_hf" "${BEGINNINGS[@]}" --tokens 24 --seed 2
+  PYTHONPATH="$ROOT" "$PYTHON" -m convert.generate "${MODEL_DIR}_hf" "${BEGINNINGS[@]}" --tokens 24 --seed 2
 }
 
 losses() {

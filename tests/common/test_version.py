@@ -14,7 +14,7 @@ from common.errors import ROOT
 from t5x.cli import main as trainer
 
 COMMANDS = [
-    *("convert.__main__", "convert.continue_text", "convert.fill_masks"),
+    *("convert.__main__", "convert.generate"),
     *("convert.run.loss_curve", "evaluation.__main__", "preflight.__main__"),
     *("tasks.look.__main__", "tasks.new_job", "tasks.new_language"),
     *("report.__main__", "report.misclassified", "tasks.cache.__main__"),

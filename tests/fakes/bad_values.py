@@ -273,14 +273,10 @@ COMMANDS = {
         from_hf {files} {files}/text.txt
         from_hf {files} {folder}/out --step | -1 | x
     """,
-    "convert.fill_masks": """
+    "convert.generate": """
         {files}/absent Un_<extra_id_0>. -> absent
-        {files} no_mask
-        {files} -> sentences
-    """,
-    "convert.continue_text": """
-        {files}/absent Ana -> absent
-        {files} -> beginnings
+        {files} <extra_id_0><extra_id_0>
+        {files} -> texts
         {files} | "" | Ana --tokens 0 | Ana --seed -1
     """,
     "tasks.new_job": """

@@ -4,10 +4,11 @@ import dataclasses
 
 import pytest
 
-from convert import continue_text, fill_masks, text_model
+from convert import generate
 from convert.formats.tokenizer_files import write_byte_tokenizer, write_tokenizer
 from fakes.convert_fakes import FAMILIES, arrays, write_folder
 from fakes.paths import ROOT
+from fakes.refuses import refuses
 
 MINI = ROOT / "data" / "ro_mini" / "ro_mini.model"
 
@@ -36,14 +37,14 @@ def test_the_last_converted_checkpoint_is_taken(tmp_path):
         (tmp_path / f"checkpoint_{step}").mkdir()
         (tmp_path / f"checkpoint_{step}" / "config.json").write_text("{}")
     (tmp_path / "checkpoint_100").mkdir()  # not converted
-    assert text_model.last_converted(tmp_path) == tmp_path / "checkpoint_20"
-    assert text_model.last_converted(tmp_path / "checkpoint_5") == tmp_path / "checkpoint_5"
-    with pytest.raises(ValueError, match="checkpoint_100 holds no converted model"):
-        text_model.last_converted(tmp_path / "checkpoint_100")
+    assert generate.last_converted(tmp_path) == tmp_path / "checkpoint_20"
+    assert generate.last_converted(tmp_path / "checkpoint_5") == tmp_path / "checkpoint_5"
+    with refuses(tmp_path / "checkpoint_100"):
+        generate.last_converted(tmp_path / "checkpoint_100")
 
 
 def test_a_mask_is_filled_in(converted, capsys):
-    fill_masks.main([str(converted), "Ana are <extra_id_0> mere."])
+    generate.main([str(converted), "Ana are <extra_id_0> mere."])
     line = capsys.readouterr().out.rstrip("\n")
     assert line.startswith("  Ana are [")
     assert line.endswith("] mere.")
@@ -55,27 +56,27 @@ def test_a_model_without_sentinels_fills_in_nothing(tmp_path, capsys):
     write_model_of(tmp_path, 384)
     write_byte_tokenizer(str(tmp_path), extra_ids=0)
     with pytest.raises(SystemExit, match="2"):
-        fill_masks.main([str(tmp_path), "Ana are <extra_id_0> mere."])
-    assert "has no <extra_id_0> in its vocabulary" in capsys.readouterr().err
+        generate.main([str(tmp_path), "Ana are <extra_id_0> mere."])
+    assert "has no <extra_id_0>" in capsys.readouterr().err
 
 
 def test_a_seed_gives_the_same_continuation_and_another_gives_another(converted):
-    continuer = continue_text.TextContinuer(converted)
-    first, again, other = (continuer.continue_text("Ana are", 30, seed) for seed in (0, 0, 1))
+    generator = generate.TextGenerator(converted)
+    first, again, other = (generator.continue_text("Ana are", 30, seed) for seed in (0, 0, 1))
     assert first == again != other
     assert first
     assert "<extra_id" not in first + other
 
 
 def test_the_text_ends_with_a_complete_sentence(converted, monkeypatch):
-    continuer = continue_text.TextContinuer(converted)
+    generator = generate.TextGenerator(converted)
     for text, shown in {"Ana. Da! Și": "Ana. Da!", "Fără sfârșit": "Fără sfârșit"}.items():
-        monkeypatch.setattr(continuer.tokenizer, "decode", lambda *_, text=text, **__: text)
-        assert continuer.continue_text("Ana", 4) == shown
+        monkeypatch.setattr(generator.tokenizer, "decode", lambda *_, text=text, **__: text)
+        assert generator.continue_text("Ana", 4) == shown
 
 
 def test_each_beginning_is_printed_with_its_continuation(converted, capsys):
-    continue_text.main([str(converted), "Ana are", "Afară", "--tokens", "8"])
+    generate.main([str(converted), "Ana are", "Afară", "--tokens", "8"])
     lines = capsys.readouterr().out.splitlines()
     assert [line.partition(" [")[0] for line in lines] == ["  Ana are", "  Afară"]
     assert all(line.endswith("]") for line in lines)
