@@ -192,7 +192,7 @@ def _baseline(flags, passages, pairs) -> dict[str, Any]:
 
 def _result(model, objective, passages, taken) -> dict[str, Any]:
     sample = [" ".join(words) for words in passages[:100]]
-    tokens = sum(len(model.ids_of(text)) for text in sample)
+    tokens = sum(len(model.encoder.ids_of(text)) for text in sample)
     return {
         "name": model.name,
         "path": model.path,

@@ -5,9 +5,9 @@ for model in find("runs/ro_t5x_base", every_checkpoint=True):
 """
 
 import dataclasses
+import functools
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 
@@ -18,33 +18,34 @@ from convert.proof.t5x_logits import module_of
 from convert.run import model_dir, vocabulary
 from convert.sizes import EncoderSizes, Sizes
 from evaluation import text_encoder
-from evaluation.guesser import Guesser, MaskGuesser, PrefixGuesser, SpanGuesser
+from evaluation.guesser import MASKED_LM, PREFIX_LM, SPAN_CORRUPTION, ModelGuesser
 from evaluation.scorer import MaskScorer, Scorer
 from evaluation.text_encoder import TextEncoder
 from t5x.checkpointing import layout
 from t5x.checkpointing.layer_stacking import stack_layers
-from tasks.tokenizer_vocabulary import TokenizerVocabulary
 
-SPAN_CORRUPTION, PREFIX_LM = OBJECTIVES = ("span_corruption", "prefix_lm")  # of a T5
-MASKED_LM = "masked_lm"
-Ids = Callable[[str], list[int]]
-Guessers = Mapping[str, Callable[[Any], Guesser]]
+OBJECTIVES = (SPAN_CORRUPTION, PREFIX_LM)  # of a T5
 
 
 @dataclasses.dataclass(frozen=True)
 class Model:
     """A model that is not loaded yet.
 
-    `run` is the folder of a run of this project on this machine, else None. `guessers` make of its
-    parameters what guesses text, by objective.
+    Args:
+      name: as results call it.
+      path: its folder.
+      run: the folder of a run of this project on this machine, else None.
+      sizes: its network.
+      encoder: its vocabulary.
+      read: returns its parameters by path.
     """
 
     name: str
     path: str
     run: pathlib.Path | None
-    ids_of: Ids
+    sizes: Sizes
+    encoder: TextEncoder
     read: Callable[[], t5x_params.Tree]
-    guessers: Guessers
 
     @property
     def step(self) -> int | None:
@@ -62,17 +63,23 @@ class Model:
         Raises:
           UserError: it is an encoder, which continues no text.
         """
-        if MASKED_LM in self.guessers and of_t5 == PREFIX_LM:
+        if not isinstance(self.sizes, EncoderSizes):
+            return of_t5
+        if of_t5 == PREFIX_LM:
             raise UserError(
-                f"{self.name} is an encoder, which cannot continue a text: leave --objective "
-                f"{PREFIX_LM} out"
+                self.name,
+                why="is an encoder, which cannot continue a text",
+                to_set=f"leave --objective {PREFIX_LM} out",
             )
-        return MASKED_LM if MASKED_LM in self.guessers else of_t5
+        return MASKED_LM
 
-    def load(self, objective: str) -> Guesser:
+    def load(self, objective: str) -> ModelGuesser:
         """Return what guesses text by an objective, with parameters read in float32."""
         tree = {n: np.asarray(array.read(), np.float32) for n, array in self.read().items()}
-        return self.guessers[objective](stack_layers(t5x_params.nested(tree)))
+        params, module = stack_layers(t5x_params.nested(tree)), module_of(self.sizes)
+        is_encoder = isinstance(self.sizes, EncoderSizes)
+        scorer = MaskScorer(module, params) if is_encoder else Scorer(module.config, params)
+        return ModelGuesser(objective, self.encoder, scorer.score)
 
     def count_parameters(self) -> int:
         """Return the number of parameters; only shapes are read."""
@@ -104,48 +111,42 @@ def _of_run(run: model_dir.TrainedRun) -> list[Model]:
     folders = [ROOT, pathlib.Path.cwd()]
     sizes, bindings = model_dir.network(run)
     if isinstance(sizes, EncoderSizes):
-        places = [pathlib.Path(run.folder) / "tokenizer"]
-        found = bindings and (
+        places = [pathlib.Path(run.folder) / vocabulary.TOKENIZER]
+        bound = bindings and (
             bindings.of("tokenizer").get("path") or bindings.first("tokenizer_file")
         )
-        places += [folder / found for folder in folders] if isinstance(found, str) else []
-        ids_of, guessers = _of_encoder(sizes, places, run.folder)
+        places += [folder / bound for folder in folders] if isinstance(bound, str) else []
+        encoder = _tokenizer_of(places, run.folder)
     else:
-        own = vocabulary.vocabulary_of(run, bindings, folders=folders)
-        ids_of, guessers = _of_t5(sizes, text_encoder.of_vocabulary(own, run.folder))
-    of_path = lambda path: Model(
-        run.name, path, run.local, ids_of, lambda: t5x_params.open_tree([path]), guessers
-    )
-    return [of_path(path) for _, path in sorted(run.checkpoints.items())]
+        trained = vocabulary.vocabulary_of(run, bindings, folders=folders)
+        encoder = text_encoder.of_vocabulary(trained, run.folder)
+    return [
+        Model(
+            run.name,
+            path,
+            run.local,
+            sizes,
+            encoder,
+            functools.partial(t5x_params.open_tree, [path]),
+        )
+        for _, path in sorted(run.checkpoints.items())
+    ]
 
 
 def _of_folder(name: str, folder: pathlib.Path) -> Model:
     sizes, tree = from_hf.network_of(HfCheckpoint.open(folder))
-    if isinstance(sizes, EncoderSizes):
-        ids_of, guessers = _of_encoder(sizes, [folder], str(folder))
-    else:
-        ids_of, guessers = _of_t5(sizes, text_encoder.of_folder(folder))
-    return Model(name, str(folder), None, ids_of, lambda: tree, guessers)
+    is_encoder = isinstance(sizes, EncoderSizes)
+    encoder = _tokenizer_of([folder], str(folder)) if is_encoder else text_encoder.of_folder(folder)
+    return Model(name, str(folder), None, sizes, encoder, lambda: tree)
 
 
-def _of_t5(sizes: Sizes, encoder: TextEncoder) -> tuple[Ids, Guessers]:
-    config = module_of(sizes).config
-    return encoder.ids_of, {
-        SPAN_CORRUPTION: lambda params: SpanGuesser(Scorer(config, params), encoder),
-        PREFIX_LM: lambda params: PrefixGuesser(Scorer(config, params), encoder),
-    }
-
-
-def _of_encoder(
-    sizes: EncoderSizes, places: Sequence[pathlib.Path], owner: str
-) -> tuple[Ids, Guessers]:
-    """Return what `_of_t5` does, with the tokenizer in the first of `places` that has one."""
-    has_one = lambda place: place.is_file() or (place / "tokenizer.json").is_file()
-    if not (found := next(filter(has_one, places), None)):
-        raise UserError(
-            f"{owner} has no tokenizer: there is no {places[0] / 'tokenizer.json'}; copy the "
-            "model's own there"
-        )
-    own, module = TokenizerVocabulary(str(found)), module_of(sizes)
-    guesser = lambda params: MaskGuesser(MaskScorer(module, params), own, owner)
-    return lambda text: own.encode_texts([text])[0].tolist(), {MASKED_LM: guesser}
+def _tokenizer_of(places: list[pathlib.Path], owner: str) -> TextEncoder:
+    """Return the vocabulary of an encoder, in the first of `places` that has a tokenizer."""
+    for place in places:
+        if place.is_file() or (place / "tokenizer.json").is_file():
+            return text_encoder.of_tokenizer(place, owner)
+    raise UserError(
+        owner,
+        why=f"has no tokenizer: there is no {places[0] / 'tokenizer.json'}",
+        to_set="copy the model's own there",
+    )

@@ -15,10 +15,9 @@ import math
 import sys
 from collections.abc import Sequence
 
-import numpy as np
-
-from evaluation.guesser import Guess, Guesser
+from evaluation.guesser import Guesser
 from evaluation.hidden_text import HiddenText
+from evaluation.scorer import Guess
 
 ORDER, PRIOR = 5, 8.0  # characters with the one that is guessed; the best on data/ro_mini
 
@@ -30,16 +29,12 @@ class NgramGuesser(Guesser):
     """
 
     def __init__(self, passages: Sequence[tuple[str, ...]], hides_all: bool = False):
-        self._hides_all, self.fills_in = hides_all, not hides_all
+        self.fills_in = not hides_all
         self._passages = {*passages}
         self.counts = collections.Counter[str]()
         for words in self._passages:
             self.counts.update(_counted(words))
         self._alphabet = [text for text in self.counts if len(text) == 1]
-
-    def hide(self, words: Sequence[str], rng: np.random.Generator) -> HiddenText:
-        """Return a passage with the text hidden that bits per byte are measured of."""
-        return self.cover(words)[0] if self._hides_all else super().hide(words, rng)
 
     def unknown(self, texts: Sequence[HiddenText]) -> tuple[int, int]:
         """Return 0 and the number of hidden characters: each has a probability."""

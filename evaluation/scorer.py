@@ -1,15 +1,15 @@
-"""Probabilities that a model gives to targets, and whether no other id has more.
+"""Scores targets by a network: their probability, and whether greedy decoding gives them.
 
-    scorer = Scorer(config, params)                           # of a T5
-    scores = scorer.score([EncodedExample(inputs=[7, 99, 1], targets=[99, 8], ends=(1, 98))])
-    scorer = MaskScorer(module, params)                       # of an encoder
-    scores = scorer.score([MaskedExample(ids=[2, 4, 9, 3], places=[1], targets=[8])])
+    scorer = Scorer(config, params)                           # a T5
+    scorer.score([EncodedExample([7, 99, 1], [99, 8], 1, (1, 98), frozenset({1, 98}))])
+    scorer = MaskScorer(module, params)                       # an encoder
+    scorer.score([MaskedExample(ids=[2, 4, 9, 3], places=[1], targets=[8])])
 
 Examples of like lengths are batched, so that few shapes are compiled.
 """
 
 import functools
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -27,59 +27,95 @@ _NO_END = -1
 _LENGTHS = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 
 
+class Guess(NamedTuple):
+    """The natural logarithm of the probability of targets, and whether the model writes them."""
+
+    log_prob: float
+    is_written: bool
+
+
 class EncodedExample(NamedTuple):
     """Ids of an input, with its eos, and of a target, without; both at least one.
 
-    `ends` are one or two ids that may follow the target.
+    The first `given` ids of the target are not scored. If there are `ends`, one or two ids, the
+    probability that one of them follows is a factor, and the target is written only if the most
+    probable id behind it is one of `stops`.
     """
 
     inputs: list[int]
     targets: list[int]
-    ends: tuple[int, ...]
+    given: int = 0
+    ends: tuple[int, ...] = ()
+    stops: frozenset[int] = frozenset()
 
 
-class Scores(NamedTuple):
-    """Of a target of T ids: float32 [T] and bool [T], and what is said of the end after it.
+class MaskedExample(NamedTuple):
+    """Ids with masks, the places that are guessed, and their ids."""
 
-    `log_probs[t]` is the natural logarithm of the probability of `targets[t]` after those before
-    it, `is_best[t]` whether no id has a higher one. `end_log_prob` is the logarithm of the
-    probability that one of the example's `ends` follows the target, `next_id` the most probable id
-    there.
-    """
-
-    log_probs: np.ndarray
-    is_best: np.ndarray
-    end_log_prob: float
-    next_id: int
-
-    def is_written(self, ends: Container[int]) -> bool:
-        """Return whether greedy decoding, given the first id, writes the rest and then an end."""
-        return bool(self.is_best[1:].all()) and self.next_id in ends
+    ids: list[int]
+    places: list[int]
+    targets: list[int]
 
 
 class Scorer:
     """A T5 of nested float32 `params`."""
 
     def __init__(self, config: network.T5Config, params: Any):
-        self._params = jax.tree.map(jnp.asarray, params)
         self._vocab_size = config.vocab_size
-        self._run = _compiled(config)
+        self._run = functools.partial(_compiled(config), jax.tree.map(jnp.asarray, params))
 
-    def score(self, examples: Sequence[EncodedExample]) -> list[Scores]:
-        """Return the scores of examples, in their order.
+    def score(self, examples: Sequence[EncodedExample]) -> list[Guess]:
+        """Return a guess of each example.
 
         Raises:
           UserError: an example is longer than 8,192 ids.
         """
         sizes = [(padded(len(e.inputs)), 2, padded(len(e.targets) + 1)) for e in examples]
-        rows = [(e.inputs, (*e.ends, _NO_END)[:2], e.targets) for e in examples]
-        run = functools.partial(self._run, self._params)
-        found = in_batches(rows, sizes, self._vocab_size, run)
-        return [
-            Scores(log_probs[:n], is_best[:n], float(ends[n]), int(best[n]))
-            for n, (log_probs, is_best, ends, best) in zip(
-                (len(e.targets) for e in examples), found, strict=True
+        rows = [(e.inputs, (*e.ends, _NO_END, _NO_END)[:2], e.targets) for e in examples]
+        results = in_batches(rows, sizes, self._vocab_size, self._run)
+        return [_guess(*pair) for pair in zip(examples, results, strict=True)]
+
+
+def _guess(example: EncodedExample, arrays: Sequence[np.ndarray]) -> Guess:
+    log_probs, is_best, ends, best = arrays
+    scored, end = slice(example.given, len(example.targets)), len(example.targets)
+    log_prob, is_written = float(log_probs[scored].sum()), bool(is_best[scored].all())
+    if example.ends:
+        log_prob += float(ends[end])
+        is_written = is_written and int(best[end]) in example.stops
+    return Guess(log_prob, is_written)
+
+
+class MaskScorer:
+    """A network of `t5x.examples.encoder` with nested float32 `params`."""
+
+    def __init__(self, module: encoder_network.Bert | encoder_network.ModernBert, params: Any):
+        self._max_length, self._vocab_size = module.config.max_length, module.config.vocab_size
+        self._run = functools.partial(_masked(module), jax.tree.map(jnp.asarray, params))
+
+    def score(self, examples: Sequence[MaskedExample]) -> list[Guess]:
+        """Return a guess of each example.
+
+        Raises:
+          UserError: an example is longer than the model.
+        """
+        longest = max((len(example.ids) for example in examples), default=0)
+        if longest > self._max_length:
+            raise UserError(
+                why=f"a text has {longest:,} ids, but the model reads at most {self._max_length:,}",
+                to_set="set --max_chars to less",
             )
+        rows, sizes = [], []
+        for ids, places, targets in examples:
+            length = min(padded(len(ids)), self._max_length)
+            width = 1 << (len(places) - 1).bit_length()
+            rows.append((ids, [1] * len(ids), places, targets))
+            sizes.append((length, length, width, width))
+        results = in_batches(rows, sizes, self._vocab_size, self._run)
+        counts = [len(example.places) for example in examples]
+        return [
+            Guess(float(log_probs[:n].sum()), bool(is_best[:n].all()))
+            for n, (log_probs, is_best) in zip(counts, results, strict=True)
         ]
 
 
@@ -89,12 +125,12 @@ def padded(length: int) -> int:
     Raises:
       UserError: it is longer than 8,192.
     """
-    for each in _LENGTHS:
-        if length <= each:
-            return each
+    for longest in _LENGTHS:
+        if length <= longest:
+            return longest
     raise UserError(
-        f"an example has {length:,} ids, but may have at most {_LENGTHS[-1]:,}: set "
-        "--max_chars to less"
+        why=f"an example has {length:,} ids, but may have at most {_LENGTHS[-1]:,}",
+        to_set="set --max_chars to less",
     )
 
 
@@ -113,20 +149,20 @@ def in_batches(
       run: returns arrays [B, ...].
     """
     order = sorted(range(len(sizes)), key=sizes.__getitem__)
-    found: dict[int, list[np.ndarray]] = {}
+    results: dict[int, list[np.ndarray]] = {}
     while order:
         size = sizes[order[0]]
         most = max(1, min(_MOST_ROWS, _LOGITS // (size[-1] * vocab_size)))
-        here = [i for i in order[:most] if sizes[i] == size]
-        count = min(most, 1 << (len(here) - 1).bit_length())
+        batch = [i for i in order[:most] if sizes[i] == size]
+        count = min(most, 1 << (len(batch) - 1).bit_length())
         arrays = [np.zeros((count, length), np.int32) for length in size]
-        for row, i in enumerate(here):
+        for row, i in enumerate(batch):
             for array, ids in zip(arrays, rows[i], strict=True):
                 array[row, : len(ids)] = ids
-        results = jax.device_get(run(*arrays))
-        found |= {i: [array[row] for array in results] for row, i in enumerate(here)}
-        order = order[len(here) :]
-    return [found[i] for i in range(len(rows))]
+        outputs = jax.device_get(run(*arrays))
+        results |= {i: [array[row] for array in outputs] for row, i in enumerate(batch)}
+        order = order[len(batch) :]
+    return [results[i] for i in range(len(rows))]
 
 
 @functools.cache
@@ -159,47 +195,7 @@ def _masked(module: encoder_network.Bert | encoder_network.ModernBert) -> Callab
         encoded_BLD = bound.encode(ids_BL, segments_BL, enable_dropout=False)
         asked_BPD = jnp.take_along_axis(encoded_BLD, places_BP[..., None], axis=1)
         log_probs = jax.nn.log_softmax(bound.predict(asked_BPD))
-        found = jnp.take_along_axis(log_probs, targets_BP[..., None], axis=-1)[..., 0]
-        return found, jnp.argmax(log_probs, axis=-1) == targets_BP
+        at_targets = jnp.take_along_axis(log_probs, targets_BP[..., None], axis=-1)[..., 0]
+        return at_targets, jnp.argmax(log_probs, axis=-1) == targets_BP
 
     return run
-
-
-class MaskedExample(NamedTuple):
-    """Ids with masks, the places that are guessed, and their ids."""
-
-    ids: list[int]
-    places: list[int]
-    targets: list[int]
-
-
-class MaskScorer:
-    """A network of `t5x.examples.encoder` with nested float32 `params`."""
-
-    def __init__(self, module: encoder_network.Bert | encoder_network.ModernBert, params: Any):
-        self._max_length, self._vocab_size = module.config.max_length, module.config.vocab_size
-        self._run = functools.partial(_masked(module), jax.tree.map(jnp.asarray, params))
-
-    def score(self, examples: Sequence[MaskedExample]) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Return the logarithms of the targets' probabilities, float32 [P], and bool [P].
-
-        The second says whether no id has more.
-
-        Raises:
-          UserError: an example is longer than the model.
-        """
-        longest = max((len(each.ids) for each in examples), default=0)
-        if longest > self._max_length:
-            raise UserError(
-                f"a text has {longest:,} ids, but the model reads at most {self._max_length:,}: "
-                "set --max_chars to less"
-            )
-        rows, sizes = [], []
-        for ids, places, targets in examples:
-            length = min(padded(len(ids)), self._max_length)
-            asked = 1 << (len(places) - 1).bit_length()
-            rows.append((ids, [1] * len(ids), places, targets))
-            sizes.append((length, length, asked, asked))
-        found = in_batches(rows, sizes, self._vocab_size, self._run)
-        counts = [len(each.places) for each in examples]
-        return [(a[:n], b[:n]) for n, (a, b) in zip(counts, found, strict=True)]

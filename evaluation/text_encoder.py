@@ -22,12 +22,18 @@ EOS = 1  # of every T5
 
 @dataclasses.dataclass(frozen=True)
 class TextEncoder:
-    """A vocabulary: `ids_of` a text without eos, `sentinels` from `<extra_id_0>`, and `unk_id`.
+    """A vocabulary, as hidden text needs it.
 
-    `word_starts` are the ids that begin a word.
-
-    `marks_spaces`: the ids of a text hold the space before it only if it is written there, as those
-    of bytes do; otherwise every text begins with a new word.
+    Args:
+      ids_of: gives the ids of a text, without eos.
+      sentinels: the ids from `<extra_id_0>` on, of a T5.
+      unk_id: the id of an unknown piece, None if there is none.
+      marks_spaces: whether the ids of a text hold the space before it only if it is written there,
+        as those of bytes do; otherwise every text begins with a new word.
+      word_starts: the ids that begin a word.
+      mask: the id of an encoder's mask.
+      before: the ids that an encoder has before a text.
+      after: the ids that an encoder has behind a text.
     """
 
     ids_of: Callable[[str], list[int]]
@@ -35,6 +41,9 @@ class TextEncoder:
     unk_id: int | None
     marks_spaces: bool
     word_starts: frozenset[int] = frozenset()
+    mask: int | None = None
+    before: tuple[int, ...] = ()
+    after: tuple[int, ...] = ()
 
     def encode(self, parts: Sequence[str]) -> list[list[int]]:
         """Return the ids of each part of a text; the parts are separated by spaces."""
@@ -70,6 +79,28 @@ def of_folder(folder: pathlib.Path) -> TextEncoder:
         )
     own = TokenizerVocabulary(str(folder))
     return _checked(own.encode, own.pieces, own.unk_id, str(folder))
+
+
+def of_tokenizer(path: pathlib.Path, owner: str) -> TextEncoder:
+    """Return the encoder of an encoder's tokenizer.json; raise UserError if it has no mask."""
+    vocabulary = TokenizerVocabulary(str(path))
+    if vocabulary.mask_id is None:
+        raise UserError(
+            owner,
+            why="has a tokenizer without a mask token, so no text can be hidden from it",
+            to_set="name its mask_token in tokenizer_config.json",
+        )
+    ids_of = lambda text: vocabulary.encode_texts([text])[0].tolist()
+    before, after = (() if i is None else (i,) for i in (vocabulary.cls_id, vocabulary.sep_id))
+    return TextEncoder(
+        ids_of,
+        (),
+        vocabulary.unk_id,
+        marks_spaces(ids_of),
+        mask=vocabulary.mask_id,
+        before=before,
+        after=after,
+    )
 
 
 def _checked(ids_of, names: Sequence[str], unk_id: int | None, owner: str) -> TextEncoder:

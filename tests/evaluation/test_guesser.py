@@ -6,9 +6,10 @@ import pytest
 
 from convert.tokenizer import TrainedVocabulary
 from evaluation import text_encoder
-from evaluation.guesser import span_example
+from evaluation.guesser import span_examples
 from evaluation.hidden_text import HiddenText
 from fakes.paths import ROOT
+from fakes.refuses import refuses
 
 WORDS = ("Ana", "are", "mere", "și", "pere", ",", "dar", "nu", "are", "nuci", ".")
 MODEL = str(ROOT / "data" / "ro_mini" / "ro_mini.model")
@@ -19,8 +20,10 @@ VOCABULARIES = (TrainedVocabulary(MODEL, 0), TrainedVocabulary("bytes", 100))
 @pytest.mark.parametrize("spans", [((2, 3),), ((0, 2), (5, 8)), ((9, 11),), ((0, 11),)])
 def test_input_and_target_hold_the_text_once(vocabulary, spans):
     encoder = text_encoder.of_vocabulary(vocabulary, "here")
-    inputs, targets, ends = span_example(HiddenText(WORDS, spans), encoder)
-    assert ends == (text_encoder.EOS, encoder.sentinels[len(spans)])
+    (example,) = span_examples(HiddenText(WORDS, spans), encoder)
+    inputs, targets = example.inputs, example.targets
+    assert example.ends == (text_encoder.EOS, encoder.sentinels[len(spans)])
+    assert example.stops == {*example.ends} | encoder.word_starts
     assert inputs[-1] == text_encoder.EOS
     marks = encoder.sentinels[: len(spans)]
     assert [i for i in inputs if i in encoder.sentinels] == list(marks)
@@ -38,13 +41,14 @@ def _parts(targets, marks):
 def test_more_spans_than_sentinels_are_refused():
     encoder = text_encoder.of_vocabulary(VOCABULARIES[0], "here")
     few = dataclasses.replace(encoder, sentinels=encoder.sentinels[:2])
-    assert span_example(HiddenText(WORDS, ((0, 1), (2, 3))), few).ends == (text_encoder.EOS,)
-    with pytest.raises(ValueError, match="3 hidden spans and the vocabulary only 2 sentinels"):
-        span_example(HiddenText(WORDS, ((0, 1), (2, 3), (4, 5))), few)
+    (example,) = span_examples(HiddenText(WORDS, ((0, 1), (2, 3))), few)
+    assert example.ends == (text_encoder.EOS,)
+    with refuses():
+        span_examples(HiddenText(WORDS, ((0, 1), (2, 3), (4, 5))), few)
 
 
 def test_the_published_byt5_ends_no_text_at_its_letters():
     """Its sentinels are ids of bytes, those of ă and of Cyrillic letters among them."""
     encoder = text_encoder.of_vocabulary(TrainedVocabulary("bytes", 0), "here")
-    ends = span_example(HiddenText(("casă", "și", "masă"), ((1, 2),)), encoder).ends
-    assert not {*ends} & {*encoder.ids_of("ă î ș Привет")}
+    (example,) = span_examples(HiddenText(("casă", "și", "masă"), ((1, 2),)), encoder)
+    assert not {*example.ends} & {*encoder.ids_of("ă î ș Привет")}

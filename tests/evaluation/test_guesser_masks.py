@@ -5,13 +5,14 @@ import numpy as np
 import pytest
 from flax.core import meta
 
-from evaluation import measures
-from evaluation.guesser import MaskGuesser
+from evaluation import measures, text_encoder
+from evaluation.guesser import MASKED_LM, ModelGuesser, masked_examples
 from evaluation.hidden_text import HiddenText
 from evaluation.minimal_pairs import Pair
 from evaluation.scorer import MaskedExample, MaskScorer
 from fakes import tokenizer_files
 from fakes.encoder_golden import EncoderGolden
+from fakes.refuses import refuses
 from t5x.examples.encoder import network
 from tasks.tokenizer_vocabulary import TokenizerVocabulary
 
@@ -28,32 +29,26 @@ def vocabulary():
     return TokenizerVocabulary(tokenizer_files.WORDPIECE)
 
 
-class Asked(MaskScorer):
-    """A scorer that is not asked."""
-
-    def __init__(self):
-        """Have no network."""
-
-
 def test_scores_equal_those_of_single_examples():
     golden = EncoderGolden("roberta")
     module, params = golden.module(), golden.params("final")
     apply = jax.jit(lambda ids: module.apply({"params": params}, ids, enable_dropout=False))
-    found = MaskScorer(module, params).score(EXAMPLES)
-    for (ids, places, targets), (log_probs, is_best) in zip(EXAMPLES, found, strict=True):
+    guesses = MaskScorer(module, params).score(EXAMPLES)
+    for (ids, places, targets), guess in zip(EXAMPLES, guesses, strict=True):
         logits = apply(np.asarray([ids]))
-        wanted = np.asarray(jax.nn.log_softmax(logits))[0, places]
-        np.testing.assert_allclose(log_probs, wanted[range(len(places)), targets], rtol=1e-4)
-        assert is_best.tolist() == (wanted.argmax(-1) == targets).tolist()
+        expected = np.asarray(jax.nn.log_softmax(logits))[0, places]
+        log_prob = expected[range(len(places)), targets].sum()
+        assert guess.log_prob == pytest.approx(log_prob, rel=1e-4)
+        assert guess.is_written == (expected.argmax(-1) == targets).all()
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "byte_bpe"])
 def test_spans_are_revealed_from_left_to_right(tmp_path, vocabulary, kind):
     if kind == "byte_bpe":
         vocabulary = TokenizerVocabulary(tokenizer_files.byte_bpe(tmp_path))
-    guesser = MaskGuesser(Asked(), vocabulary, "here")
+    encoder = text_encoder.of_tokenizer(vocabulary.tokenizer_file, "here")
     full = [vocabulary.cls_id, *vocabulary.encode(" ".join(WORDS)), vocabulary.sep_id]
-    rounds = guesser.examples(HiddenText(WORDS, ((0, 1), (3, 5))))
+    rounds = masked_examples(HiddenText(WORDS, ((0, 1), (3, 5))), encoder)
     assert len(rounds) > 1
     guessed: list[int] = []
     for ids, places, targets in rounds:
@@ -92,7 +87,9 @@ def test_probabilities_of_a_model_whose_answers_are_known(vocabulary):
     shares[frequent], shares[rare] = 90, 10
     shares /= shares.sum()
     module = network.Bert(config)
-    guesser = MaskGuesser(MaskScorer(module, unigram(config, shares)), vocabulary, "here")
+    encoder = text_encoder.of_tokenizer(vocabulary.tokenizer_file, "here")
+    scorer = MaskScorer(module, unigram(config, shares))
+    guesser = ModelGuesser(MASKED_LM, encoder, scorer.score)
     words = ("la", "la", "la", "merg")
     (guess,) = guesser.guess([HiddenText(words, ((1, 3),))])
     assert guess.log_prob == pytest.approx(2 * np.log(shares[rare]), rel=1e-4)
@@ -106,5 +103,5 @@ def test_probabilities_of_a_model_whose_answers_are_known(vocabulary):
 
 def test_a_tokenizer_without_a_mask_is_refused(tmp_path):
     folder = tokenizer_files.blanks_bpe(tmp_path, tokens=("<pad>", "<eos>", "<bos>", "<unk>"))
-    with pytest.raises(ValueError, match="here has a tokenizer without a mask token"):
-        MaskGuesser(Asked(), TokenizerVocabulary(folder), "here")
+    with refuses("here"):
+        text_encoder.of_tokenizer(folder, "here")

@@ -66,7 +66,7 @@ def test_an_encoder_and_its_run_give_the_same_guesses(tmp_path, family):
     assert [model.step for model in found] == [None, 7]
     assert found[1].run == run
     assert found[0].count_parameters() == found[1].count_parameters() > 8 * 2000
-    assert found[0].ids_of("merg") == found[1].ids_of("merg")
+    assert found[0].encoder.ids_of("merg") == found[1].encoder.ids_of("merg")
     ways = [model.objective(models.SPAN_CORRUPTION) for model in found]
     assert ways == [models.MASKED_LM] * 2
     guesses = [model.load(way).guess([SCHOOL])[0] for model, way in zip(found, ways, strict=True)]
@@ -83,4 +83,4 @@ def test_the_tokenizer_that_a_recipe_names_is_found(tmp_path, monkeypatch):
         models.find(str(run))
     with open(run / "config.gin", "a") as file:
         file.write("a.TokenizerVocabulary.tokenizer_file = 'elsewhere'\n")
-    assert models.find(str(run))[0].ids_of("merg")
+    assert models.find(str(run))[0].encoder.ids_of("merg")
