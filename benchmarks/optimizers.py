@@ -81,7 +81,12 @@ def prepare(corpus: pathlib.Path, work: pathlib.Path) -> dict:
     examples = work / f"{TASK}.npz"
     if not examples.exists():
         vocabulary = train_vocabulary(corpus, work)
-        corpora.add(TASK, CorpusSource(str(corpus)), str(vocabulary), cedilla=True)
+        corpora.add(
+            TASK,
+            CorpusSource(str(corpus), held_out={"validation": 0.01}),
+            str(vocabulary),
+            cedilla=True,
+        )
         rows = {"train": max(BUDGETS) * BATCH, "validation": VALIDATION_BATCHES * BATCH}
         arrays = {split: first_examples(split, number) for split, number in rows.items()}
         np.savez(work / "partial.npz", **arrays)

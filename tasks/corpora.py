@@ -1,6 +1,7 @@
 """Pretraining tasks: one line turns a corpus into a task.
 
-    corpora.add("my_corpus", CorpusSource("user/name"), vocabularies.ro_model)
+    source = CorpusSource("user/name", held_out={"validation": 0.01})
+    corpora.add("my_corpus", source, vocabularies.ro_model)
     corpora.add("my_folder", CorpusSource("/data/ro"), "ro.model", objective="ul2", cedilla=True)
     corpora.add("my_bert", CorpusSource("/data/ro"), "my_bert_vocabulary", "masked_lm")
 

@@ -34,7 +34,7 @@ from tasks.corpus.source import CorpusSource
 from tasks.languages import public
 
 WEB = public.fineweb2("ron_Latn")
-RLM = CorpusSource("dumitrescustefan/rlm")
+RLM = CorpusSource("dumitrescustefan/rlm", held_out={"validation": 0.01})
 RO_MINI = CorpusSource(
     files={
         "train": vocabularies.resolve("data/ro_mini/train-*.jsonl"),

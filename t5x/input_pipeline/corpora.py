@@ -66,8 +66,8 @@ class OrderedSource(Protocol):
 class DividedSource(Protocol):
     """The method of a `ResumableSource` that may hold documents of a split out of it."""
 
-    def pin_identity(self, split: str, saved: Mapping[str, Any]) -> None:
-        """Read the documents of a split that the `identity` of a saved data position names."""
+    def check_saved(self, split: str, saved: Mapping[str, Any]) -> None:
+        """Raise UserError if the `identity` of a saved data position is of other documents."""
 
 
 @runtime_checkable
@@ -202,7 +202,7 @@ class Corpora:
             if revision := identity.get("revision"):
                 source.pin_revision(revision)
             if identity and isinstance(source, DividedSource):
-                source.pin_identity(self.split, identity)
+                source.check_saved(self.split, identity)
         self._share_listings()
         self.pin_orders(saved["orders"])
 

@@ -261,8 +261,9 @@ class TrainStream(Iterator[HostBatch]):
         for name, now in self.corpora.identities().items():
             # Of a task that is new in a mixture nothing was saved; its pipeline is refused below.
             # What is read of the files is compared if the position says it.
-            before = {"reads": now.get("reads")} | saved["corpora"].get(name, now)
-            if before != {"reads": None} | now:
+            optional = {name: now.get(name) for name in ("reads", "held_out")}
+            before = optional | saved["corpora"].get(name, now)
+            if before != optional | now:
                 raise UserError(
                     f"{folder} holds a data position in the corpus of {name}, which has changed "
                     f"from {before} to {now}; restore its files, or {remedy}"

@@ -1,15 +1,15 @@
-"""The splits of a corpus: the files of each, found once, and which of their documents are its.
+"""The splits of a corpus: which there are, their files, and which of the documents are theirs.
 
-    catalog = Catalog("/data/ro", texts=texts_of)        # a folder, pattern, list or hub name
-    catalog.names                       # {"train": "train", "validation": "validation"}
-    catalog.listing("train", policy)    # a Listing
-    catalog.buckets("validation")       # (0, 100) of the documents' hashes; None is all of them
+    catalog = Catalog("/data/ro", shares={"validation": 0.01})     # a folder, pattern or hub name
+    catalog.names(policy)                   # {"train": "train", "validation": "train"}
+    catalog.listing("train", policy)        # a Listing
+    catalog.buckets("validation")           # (0, 100) of the documents' hashes; None is all of them
 
-A split is a folder's or a hub data set's by its name, or has files of its own, or is held out of
-'train': by `held_out`, or, where nothing is said of it and there is none, 1 % as 'validation'.
+A split comes from a folder or a hub data set (by name), from its own files, or from `shares` of
+'train'. The arguments `splits`, `files` and `shares` say which splits there are. Where none of them
+does, the folder's file names do, or the data set. Nothing is read before the first question.
 """
 
-import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar, cast
 
@@ -19,7 +19,6 @@ from common.errors import UserError
 from common.secrets import public
 from common.tables import counted
 from tasks.corpus import folder, held_out, slices
-from tasks.corpus.held_out import BUCKETS, USUAL
 from tasks.corpus.listing import Listing, Parallel
 from tasks.corpus.storage import hub, names
 from tasks.corpus.storage.names import LIST
@@ -35,28 +34,28 @@ class Unreachable(UserError, ConnectionError):
     """A corpus that is temporarily unreachable; a retry may succeed."""
 
 
-def reached(corpus: str, doing: str, fn: Callable[[], T], policy: RetryPolicy) -> T:
-    """Return `fn()`, retried; raise Unreachable, one sentence, where that does not help."""
+def reached(corpus: str, action: str, fn: Callable[[], T], policy: RetryPolicy) -> T:
+    """Return `fn()`, retried; raise Unreachable if it still fails."""
     try:
-        return retry(fn, f"{doing} {corpus}", policy)
+        return retry(fn, f"{action} {corpus}", policy)
     except Exception as error:
         if not is_transient(error):
             raise
         reason = f"{type(error).__name__}: {error}".splitlines()[0][:300]
         raise Unreachable(
-            f"corpus {corpus!r} cannot be reached ({reason}); a folder or files on this machine "
-            "need no network"
+            f"corpus {corpus!r}",
+            why=f"cannot be reached ({reason})",
+            to_set="try again later, or name a folder or files on this machine",
         ) from error
 
 
 class Catalog:
-    """What a corpus has.
+    """The splits of a corpus.
 
     Args:
       corpus, config, revision, files, splits, shares: as in `tasks.corpus.source.CorpusSource`,
         where `shares` is called `held_out`. `files` may be a function that returns them, which is
         called when reading begins.
-      texts: returns the documents of a split in batches, to find what is held out of few.
 
     Raises:
       UserError: impossible settings.
@@ -70,10 +69,10 @@ class Catalog:
         files: Files | None = None,
         splits: Sequence[str] | Mapping[str, str] | None = None,
         shares: Mapping[str, float] | None = None,
-        texts: Callable[[str], Iterable[Sequence[bytes]]] = lambda split: (),
     ):
         if (corpus is None) == (files is None):
-            raise UserError("a corpus source needs either `corpus` or `files`, and not both")
+            which = "neither `corpus` nor" if corpus is None else "both `corpus` and"
+            raise UserError("a corpus source", why=f"has {which} `files`", to_set="give one")
         if corpus is not None and names.is_files(corpus):
             files, corpus = {next(iter(splits or ("train",))): corpus}, None
         self._function = files if callable(files) else None
@@ -81,27 +80,17 @@ class Catalog:
             files = dict.fromkeys(splits or ("train",), files.__name__)
         self._corpus, self._config, self.revision, self._files = corpus, config, revision, files
         self.name = public(corpus or ", ".join(dict.fromkeys(map(str, (files or {}).values()))))
-        has_usual = files is not None and not files.keys().isdisjoint(names.SPLITS[USUAL])
+        self._shares = dict(shares or {})
         if files is not None:
-            is_said = has_usual or shares is not None or splits is not None
-            splits = tuple(files) if is_said or "train" not in files else (*files, USUAL)
-        elif splits is None:
-            splits = ("train",) if shares else ("train", USUAL)
-        self.names = dict(splits) if isinstance(splits, Mapping) else {s: s for s in splits}
-        held_out.check(shares or {}, self.names)
-        is_open = shares is None and "train" in self.names and self.names.get(USUAL) == USUAL
-        self._may_lack_usual = is_open and not has_usual
-        self._shares, self._texts = shares or {}, texts
-        self.names |= dict.fromkeys(self._shares, self.names.get("train", ""))
-        # Once they are known, by split: its own files, None if it has none, and `shares`.
-        self._listings: dict[str, Listing | None] = {}
-        self._held: dict[str, Mapping[str, float]] = {}
-
-    def with_texts(self, texts: Callable[[str], Iterable[Sequence[bytes]]]) -> "Catalog":
-        """Return the same splits where `texts` returns the documents."""
-        other = copy.copy(self)
-        other._texts, other._listings, other._held = texts, {**self._listings}, {}
-        return other
+            splits = tuple(files)
+        elif splits is None and shares:
+            splits = ("train",)
+        # By our name of a split the corpus's, None until the corpus was asked.
+        self._names: dict[str, str] | None = None
+        if splits is not None:
+            self._names = dict(splits) if isinstance(splits, Mapping) else {s: s for s in splits}
+            held_out.check(self._shares, self._names)
+        self._listings: dict[str, Listing] = {}  # by split, as they are found
 
     @property
     def is_local(self) -> bool:
@@ -109,8 +98,40 @@ class Catalog:
         if self._files is None:
             corpus = self._corpus or ""
             return "://" not in corpus and corpus.startswith(_FOLDER)
-        every = [str(each) for found in self._files.values() for each in _as_list(found)]
-        return not any("://" in each or each.startswith(LIST) for each in every)
+        patterns = [str(p) for several in self._files.values() for p in _as_list(several)]
+        return not any("://" in pattern or pattern.startswith(LIST) for pattern in patterns)
+
+    @property
+    def says_splits(self) -> bool:
+        """Whether the names of the splits are known without asking the corpus."""
+        return self._names is not None
+
+    def names(self, policy: RetryPolicy) -> dict[str, str]:
+        """Return the names of the splits, each with the corpus's name for where it is read.
+
+        Raises:
+          UserError: the corpus does not exist or cannot be read.
+        """
+        if self._names is None:
+            self._names = reached(self.name, "listing", self._names_in_corpus, policy)
+        return self._names | {split: self._names.get("train", "train") for split in self._shares}
+
+    def use_names(self, splits: Iterable[str]) -> None:
+        """Use the names that another host has found."""
+        if self._names is None:
+            self._names = {split: split for split in splits}
+
+    def _names_in_corpus(self) -> dict[str, str]:
+        corpus = cast(str, self._corpus)
+        if self._is_folder:
+            for split, listing in folder.match_splits(corpus).items():
+                self._add(split, listing)
+            return {split: split for split in self._listings}
+        return {split: split for split in hub.find_splits(corpus, self._config, self.revision)}
+
+    @property
+    def _is_folder(self) -> bool:
+        return "://" in cast(str, self._corpus) or cast(str, self._corpus).startswith(_FOLDER)
 
     def listing(self, split: str, policy: RetryPolicy) -> Listing:
         """Return the files that a split's documents are in.
@@ -119,142 +140,124 @@ class Catalog:
           UserError: there is no such split, or its files cannot be found or told apart.
         """
         split = slices.full(split)
-        if split not in self.names:
-            raise self._no_split(split, self.names)
-        found = self._find(self._split_read(split, policy), policy)
-        if found is None:
-            raise self._no_split(split, [name for name in self.names if name != split])
-        return found
+        if split not in (splits := self.names(policy)):
+            raise self._no_split(split, splits)
+        origin = self._origin(split)
+        if origin not in self._listings:
+            self._add(origin, reached(self.name, "listing", lambda: self._find(origin), policy))
+        return self._listings[origin]
 
     def complete(self, split: str, policy: RetryPolicy) -> Listing:
         """Return `listing` with all that servers report of each file."""
-        found = self.listing(split, policy)
-        if not found.is_complete:
-            found = reached(self.name, "looking up", found.complete, policy)
-            self._listings[self._split_read(slices.full(split), policy)] = found
-        return found
+        listing = self.listing(split, policy)
+        if not listing.is_complete:
+            listing = reached(self.name, "looking up", listing.complete, policy)
+            self._listings[self._origin(split)] = listing
+        return listing
 
-    def shares(self, split: str, policy: RetryPolicy) -> Mapping[str, float]:
-        """Return the shares of the documents in a split's files that are held out, by split.
+    def shares(self, split: str) -> Mapping[str, float]:
+        """Return the shares of the documents in a split's files that are held out, by split."""
+        return self._shares if self._origin(split) == "train" else {}
 
-        Raises:
-          UserError: the split is held out and has none, since the corpus has one document alone.
-        """
-        split = slices.full(split)
-        if split not in self._held and self._split_read(split, policy) != "train":
-            self._held[split] = {}
-        elif split not in self._held and self._lacks_usual(policy):
-            find = lambda: held_out.find_share(self._texts("train"))
-            share = reached(self.name, "reading the beginning of", find, policy)
-            found = {USUAL: share} if share else {}
-            self._held = {"train": found, USUAL: found, **self._held}
-        shares = self._held.setdefault(split, self._shares)
-        if split != "train" and not shares and self._split_read(split, policy) != split:
-            raise UserError(
-                f"corpus {self.name!r} has one document, or one many times, and none can be held "
-                f"out as {split!r}: add others"
-            )
-        return shares
-
-    def buckets(self, split: str, policy: RetryPolicy) -> held_out.Range | None:
+    def buckets(self, split: str) -> held_out.Range | None:
         """Return which of the documents in a split's files are the split's, None for all."""
-        return held_out.of_split(self.shares(split, policy), slices.full(split))
+        return held_out.of_split(self.shares(split), slices.full(split))
 
     def is_held_out(self, split: str) -> bool:
-        """Return whether a split is known to be held out of 'train'."""
-        return slices.full(split) != "train" and bool(self._held.get(slices.full(split)))
+        """Return whether a split is held out of 'train'."""
+        return slices.full(split) in self._shares
 
     def identity(self, split: str, policy: RetryPolicy) -> dict:
         """Return what a data position depends on, as JSON; see `Listing.identity`."""
-        found = self.complete(split, policy).identity()
-        held = self.buckets(split, policy) if self._may_lack_usual else None
-        return {**found, **({"held_out": [*held]} if held else {})}
+        buckets = self.buckets(split)
+        listing = self.complete(split, policy)
+        return listing.identity() | ({"held_out": [*buckets]} if buckets else {})
+
+    def check_saved(self, split: str, saved: Mapping[str, Any]) -> None:
+        """Raise UserError if a saved `identity` is of documents that are not the split's now.
+
+        The sentence has the shares that are. A position that says nothing of shares is accepted.
+        """
+        first, last = saved.get("held_out") or (0, 0)
+        if not last or (first, last) == self.buckets(split):
+            return
+        share = (first or last) / held_out.BUCKETS
+        raise UserError(
+            f"corpus {self.name!r}",
+            why=f"has held_out {self._shares}, but the run to resume began with {100 * share:g} % "
+            "of 'train' held out",
+            to_set=f"write held_out={{'validation': {share:g}}} in the task's source",
+        )
 
     def as_json(self, split: str, policy: RetryPolicy) -> list:
-        """Return what is known of a split, for `use`."""
-        return [self.complete(split, policy).as_json(), self.shares(split, policy)]
+        """Return a split's files, for `use`."""
+        return self.complete(split, policy).as_json()
 
-    def use(self, split: str, known: list) -> None:
-        """Use what another host knows of a split."""
-        files, shares = known
-        found, split = Listing.of_another_host(files), slices.full(split)
-        if found.commit:
-            self.pin_revision(found.commit)
-        # Of 'train' without shares it is not known: its data position may be older than they are.
-        if self._may_lack_usual and (shares or split == USUAL):
-            self._listings[USUAL] = None if shares else found
-        self._listings["train" if shares else split] = found
-        self._held[split] = shares or {}
-
-    def pin_shares(self, split: str, saved: Mapping[str, Any]) -> None:
-        """Read the documents of a split that its saved `identity` names."""
-        if self._may_lack_usual:
-            first, last = saved.get("held_out", (0, 0))
-            self._held[slices.full(split)] = {USUAL: (first or last) / BUCKETS} if last else {}
-            if self._listings.get(USUAL, True) is None and split == "train" and not last:
-                logging.warning(
-                    "corpus %s: the run goes on with all documents, as it began, so that it trains "
-                    "on %r too: its loss is no measure",
-                    *(self.name, USUAL),
-                )
+    def use(self, split: str, files: list) -> None:
+        """Use a split's files as another host has listed them."""
+        listing = Listing.of_another_host(files)
+        if listing.commit:
+            self.pin_revision(listing.commit)
+        self._listings[self._origin(split)] = listing
 
     def pin_revision(self, revision: str) -> None:
         """Read the hub's data set at a commit, unless a revision is already set."""
         if self.revision is None and self._corpus is not None:
-            self.revision = revision
-            self._listings, self._held = {}, {}
+            self.revision, self._listings = revision, {}
 
-    def _split_read(self, split: str, policy: RetryPolicy) -> str:
-        """Return the split whose files hold a split's documents: 'train' of one held out."""
-        is_held_out = split in self._shares or (split == USUAL and self._lacks_usual(policy))
-        return "train" if is_held_out else split
+    def _origin(self, split: str) -> str:
+        """Return the split whose files hold a split's documents: 'train' if it is held out."""
+        split = slices.full(split)
+        return "train" if split in self._shares else split
 
-    def _lacks_usual(self, policy: RetryPolicy) -> bool:
-        """Return whether the corpus has no files of USUAL, which is then held out."""
-        return self._may_lack_usual and self._find(USUAL, policy) is None
+    def _add(self, split: str, listing: Listing) -> None:
+        self._listings[split] = listing
+        if listing.passed_over:
+            logging.warning(
+                "corpus %s passes over %s beside split %r: %s",
+                *(self.name, counted(len(listing.passed_over), "file"), split),
+                "; ".join(f"{public(url)} ({why})" for url, why in listing.passed_over[:9]),
+            )
 
-    def _find(self, split: str, policy: RetryPolicy) -> Listing | None:
-        if split not in self._listings:
-            found = reached(self.name, "listing", lambda: self._find_now(split), policy)
-            self._listings[split] = found
-            if found and found.passed_over:
-                logging.warning(
-                    "corpus %s passes over %s beside split %r: %s",
-                    *(self.name, counted(len(found.passed_over), "file"), split),
-                    "; ".join(f"{public(url)} ({why})" for url, why in found.passed_over[:9]),
-                )
-        return self._listings[split]
-
-    def _find_now(self, split: str) -> Listing | None:
-        """Return the split's own files, None if the corpus has none."""
+    def _find(self, split: str) -> Listing:
+        """Return the files of a split that is not held out."""
         if self._files is not None:
             return self._match(split)
-        corpus, name = cast(str, self._corpus), self.names[split]
-        if "://" in corpus or corpus.startswith(_FOLDER):
-            return folder.match_folder(corpus, name, self.names.values())
-        splits = hub.find_splits(corpus, self._config, self.revision)
-        if name not in splits and not (self._may_lack_usual and split == USUAL):
-            raise self._no_split(name, splits)
-        return Listing(tuple(hub.with_lengths(splits[name]))) if name in splits else None
+        corpus, splits = cast(str, self._corpus), cast(dict, self._names)
+        name = splits[split]
+        if self._is_folder:
+            listing = folder.match_folder(corpus, name, splits.values())
+            if listing is None:
+                raise self._no_split(name, [s for s in splits if s != split])
+            return listing
+        in_data_set = hub.find_splits(corpus, self._config, self.revision)
+        if name not in in_data_set:
+            raise self._no_split(name, in_data_set)
+        return Listing(tuple(hub.with_lengths(in_data_set[name])))
 
-    def _match(self, split: str) -> Listing | None:
+    def _match(self, split: str) -> Listing:
         files = self._function() if self._function else self._files or {}
-        if split not in files and split != USUAL:
+        if split not in files:
             raise self._no_split(split, files)
         try:
-            patterns = _as_list(files[split if split in files else "train"])
-            return folder.match(patterns, split, self.names, is_own=split in files)
+            return folder.match(_as_list(files[split]), split, files)
         except UserError as error:
             if not self._function:
                 raise
             setting = f"{self._function.__module__}.{self._function.__name__}"
-            raise UserError(f"{error}: put it there, or set an argument of {setting}") from error
+            to_set = f"put it there, or set an argument of {setting}"
+            raise UserError(why=error.fault, to_set=to_set) from error
 
-    def _no_split(self, split: str, known: Iterable[str]) -> UserError:
-        instead = f", or held_out={{{split!r}: 0.01}}, a part of 'train'" * (split != "train")
+    def _no_split(self, split: str, splits: Iterable[str]) -> UserError:
+        to_set = "name its files by `files`, or the corpus's own name for it by `splits`"
+        if split != "train":
+            to_set = (
+                f"write held_out={{{split!r}: 0.01}} in the source, a part of 'train', or {to_set}"
+            )
         return UserError(
-            f"corpus {self.name!r} has no split {split!r}, only {', '.join(sorted(known))}: set "
-            f"the source's `splits`, which may map one name to another{instead}"
+            f"corpus {self.name!r}",
+            why=f"has no split {split!r}, only {', '.join(sorted(splits)) or 'none'}",
+            to_set=to_set,
         )
 
 

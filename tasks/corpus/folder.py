@@ -17,7 +17,7 @@ import glob
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from common.errors import UserError
 from common.secrets import public
@@ -48,30 +48,33 @@ def is_folder(address: str) -> bool:
     return fs.isdir(path)
 
 
-def match(
-    patterns: Sequence[str | Parallel], split: str, splits: Iterable[str], is_own: bool = True
-) -> Listing | None:
-    """Return the files that match patterns, sorted by address; a folder among them is a split's.
-
-    Without `is_own` the patterns are another split's: the files of `split` in their folders, None
-    if there are none.
+def match(patterns: Sequence[str | Parallel], split: str, splits: Iterable[str]) -> Listing:
+    """Return a split's files, sorted by address: those that match, and the split's in folders.
 
     Raises:
       UserError: see `match_files`, `match_parallel` and `match_folder`.
     """
-    found: list[Listing | None] = []
-    for each in patterns:
-        if isinstance(each, Parallel):
-            found += [match_parallel(each)] if is_own else []
-        elif is_folder(each):
-            found.append(match_folder(each, split, splits, is_own))
-        elif is_own:
-            found.append(Listing(match_files([each])))
-    listings = [each for each in found if each]
-    kept = {file.url: file for listing in listings for file in listing.files}
-    passed = {each for listing in listings for each in listing.passed_over}
-    listing = Listing(tuple(kept[url] for url in sorted(kept)), tuple(sorted(passed)))
-    return listing if kept else None
+    listings = []
+    for pattern in patterns:
+        if isinstance(pattern, Parallel):
+            listings.append(match_parallel(pattern))
+        elif is_folder(pattern):
+            listings.append(cast(Listing, match_folder(pattern, split, splits, is_its_own=True)))
+        else:
+            listings.append(Listing(match_files([pattern])))
+    files = {file.url: file for listing in listings for file in listing.files}
+    passed_over = {entry for listing in listings for entry in listing.passed_over}
+    return Listing(tuple(files[url] for url in sorted(files)), tuple(sorted(passed_over)))
+
+
+def match_splits(folder: str) -> dict[str, Listing]:
+    """Return the splits that a folder's file names name, with their files.
+
+    Raises:
+      UserError: as `match_folder`.
+    """
+    listings = {split: match_folder(folder, split, SPLITS) for split in SPLITS}
+    return {split: listing for split, listing in listings.items() if listing}
 
 
 def match_folder(

@@ -3,11 +3,9 @@
     shares = {"validation": 0.05, "test": 0.01}
     of_split(shares, "test")                 # (500, 600): which of the BUCKETS of hashes
     dataset = keep(dataset, (500, 600))      # the documents that fall into them
-    find_share([b"one", b"two"])             # where nothing is named: 1 %, at least a document
 
 A document's text alone decides its split, so the same documents are held out of the corpus in
-another order, in other files, or with others added; but while a corpus is so small that none falls
-into the usual share, a document that is added may be held out instead of another.
+another order, in other files, or with others added.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,8 +16,6 @@ import tensorflow as tf
 from common.errors import UserError
 
 BUCKETS = 10_000
-USUAL = "validation"  # the split that is held out where a corpus has none
-USUAL_SHARE = 0.01
 Range = tuple[int, int]  # of buckets: the first, and the one after the last
 
 
@@ -43,19 +39,13 @@ def of_split(shares: Mapping[str, float], split: str) -> Range | None:
     return (end, BUCKETS) if shares and split == "train" else None
 
 
-def find_share(texts: Iterable[Sequence[bytes]]) -> float:
-    """Return USUAL_SHARE, or what holds a document out, and not all, of few; 0 if none can be.
+def least_share(texts: Iterable[Sequence[bytes]]) -> float:
+    """Return the smallest share that holds out a document and not all; 0 if there is none.
 
-    `texts` are batches of documents, of which no more are read than that takes.
+    `texts` are batches of documents.
     """
-    usual, found = round(USUAL_SHARE * BUCKETS), set[int]()
-    for batch in texts:
-        found |= set(hashes(batch).tolist())
-        if found and min(found) < usual <= max(found):
-            return USUAL_SHARE
-    if len(found) < 2:
-        return 0.0
-    return (max(found) if max(found) < usual else min(found) + 1) / BUCKETS
+    buckets = {bucket for batch in texts for bucket in hashes(batch).tolist()}
+    return (min(buckets) + 1) / BUCKETS if len(buckets) > 1 else 0.0
 
 
 def hashes(texts: Sequence[bytes]) -> np.ndarray:

@@ -1,6 +1,6 @@
 """Corpora as seqio data sources: streamed, reshuffled every epoch, resumed exactly.
 
-    source = CorpusSource("dumitrescustefan/rlm")                      # the hub
+    source = CorpusSource("dumitrescustefan/rlm", held_out={"validation": 0.01})   # the hub
     source = CorpusSource("/data/ro", column="body")                   # a folder; "/data/ro/*.txt"
     source = CorpusSource(files={"train": "https://example.org/ro.jsonl.zst"})
     source = CorpusSource(files={"train": "@https://example.org/ro.map"})  # a list of addresses
@@ -8,7 +8,7 @@
 
 A split goes one way: its files are listed once (`listing`), dealt to shards and read part by part
 (`reader`, `formats`), and their records become documents or are skipped and counted (`documents`,
-`counts`). Of a corpus without a split 'validation', 1 % of 'train' is held out as it (`held_out`).
+`counts`). Shares of 'train' may be held out as other splits (`held_out`).
 
 The order of an epoch follows from (seed, epoch); 0 is a valid seed. There are three orders:
 
@@ -108,11 +108,11 @@ class CorpusSource(seqio.DataSource):
         stand for the addresses in it, one a line; "@list.txt#10_*|9_*" for those with such names,
         and "a.tar.gz#*.txt" for such members. The suffix names the format, see `names`. Or a
         function that returns this, called when reading begins; then `splits` names the splits.
-      splits: the splits, or a mapping from ours to the corpus's, {"validation": "dev"}; by default
-        'train' and 'validation'.
+      splits: the splits, or a mapping from ours to the corpus's, {"validation": "dev"}. By default
+        those of `files`; else 'train' with those of `held_out`; else those that the file names of
+        the folder, or the data set, name.
       held_out: shares of 'train', together below 1, that become splits of their own and are not
-        trained on. Only the text of a document decides its split. By default 1 %, and at least a
-        document, of a corpus without a split 'validation'; {} holds nothing out.
+        trained on, {"validation": 0.01}. Only the text of a document decides its split.
       documents: what a document is in plain text: "lines" (the default), "paragraphs" (up to an
         empty line), "files", or the line that stands between documents, such as "%".
       max_chars: longer documents are skipped and counted.
@@ -133,14 +133,14 @@ class CorpusSource(seqio.DataSource):
         held_out: Mapping[str, float] | None = None,
     ):
         check_documents(DOCUMENTS[0] if documents is None else documents)
-        self.catalog = Catalog(corpus, config, revision, files, splits, held_out, self.texts)
+        self.catalog = Catalog(corpus, config, revision, files, splits, held_out)
         self.name, self.config = self.catalog.name, config
         self.column = column if isinstance(column, Column) else Column(column)
         self.documents, self.asks_for_documents = documents or DOCUMENTS[0], documents is None
         self.max_chars = max_chars
         self._retry_policy = retry_policy
         self._begin()
-        super().__init__(splits=tuple(self.catalog.names), caching_permitted=True)
+        super().__init__(splits=(), caching_permitted=True)
 
     def _begin(self) -> None:
         self._orders: dict[str, str] = {}  # by split, where a data position has decided it
@@ -152,14 +152,18 @@ class CorpusSource(seqio.DataSource):
     def with_column(self, column: Column) -> Self:
         """Return the same corpus with other documents, those of `column`."""
         other = copy.copy(self)
-        other.column, other.catalog = column, self.catalog.with_texts(other.texts)
+        other.column = column
         other._begin()
         return other
 
     @property
     def splits(self) -> Splits:
         """The names of all splits; a slice of one, such as "test[:500]", is among them."""
-        return Splits(self.catalog.names)
+        return Splits(self.catalog.names(self.retry_policy))
+
+    def use_splits(self, splits: Sequence[str]) -> None:
+        """Use the names of the splits that another host has found."""
+        self.catalog.use_names(splits)
 
     @property
     def supports_arbitrary_sharding(self) -> bool:
@@ -220,12 +224,9 @@ class CorpusSource(seqio.DataSource):
     def _listing(self, split: str, retry_policy: RetryPolicy | None = None) -> Listing:
         return self.catalog.listing(split, retry_policy or self.retry_policy)
 
-    def _buckets(self, split: str, policy: RetryPolicy | None = None) -> holding.Range | None:
-        return self.catalog.buckets(split, policy or self.retry_policy)
-
     def shares(self, split: str) -> Mapping[str, float]:
         """Return the shares of the documents in a split's files that are held out, by split."""
-        return self.catalog.shares(split, self.retry_policy)
+        return self.catalog.shares(split)
 
     def texts(self, split: str) -> Iterator[list[bytes]]:
         """Yield the usable documents in a split's files, with those held out, batch by batch."""
@@ -262,12 +263,12 @@ class CorpusSource(seqio.DataSource):
         """Read the hub's data set at a commit, unless a revision is already set."""
         self.catalog.pin_revision(revision)
 
-    def pin_identity(self, split: str, saved: Mapping[str, Any]) -> None:
-        """Read the documents of a split that a saved position's `identity` names."""
-        self.catalog.pin_shares(split, saved)
+    def check_saved(self, split: str, saved: Mapping[str, Any]) -> None:
+        """Raise UserError if a saved `identity` is of other documents held out."""
+        self.catalog.check_saved(split, saved)
 
     def listing(self, split: str) -> list:
-        """Return a split's files, and which of their documents are its, as JSON."""
+        """Return a split's files as JSON, for `use_listing` on other hosts."""
         return self.catalog.as_json(split, self.retry_policy)
 
     def use_listing(self, split: str, listing: list) -> None:
@@ -385,10 +386,10 @@ class CorpusSource(seqio.DataSource):
             place = (shard.index, shard.num_shards)
             in_turn = order == EPOCHS and self._epochs != 1
             reader = PermutedReader(store, split, place, self.counter, seed, self._epochs, in_turn)
-            return holding.keep(reader.dataset(), self._buckets(split))
+            return holding.keep(reader.dataset(), self.catalog.buckets(split))
         share = assign(corpus, shard.index, shard.num_shards)
         dataset = ShardReader(share, shuffle, self.counter).dataset(seed)
-        return holding.keep(dataset, self._buckets(split))
+        return holding.keep(dataset, self.catalog.buckets(split))
 
     def _sliced(
         self, part: SplitPart, shuffle: bool, seed: int | None, shard: seqio.ShardInfo
@@ -436,6 +437,8 @@ class CorpusSource(seqio.DataSource):
         """
         found = self._beginning(split, n, limit_s, one_file=True)
         self._check_columns(split)
+        if not found.texts and self.catalog.is_held_out(split) and found.counter.counts()["read"]:
+            raise self._nothing_held_out(slices.full(split))
         if not found.texts:
             raise UserError(
                 f"{self._listing(split).files[0]} has no usable text in column "
@@ -443,6 +446,19 @@ class CorpusSource(seqio.DataSource):
                 f"read, skipped {found.counter.skipped()}{found.remedy(self.column)}"
             )
         return [text.decode() for text in found.texts[:n]]
+
+    def _nothing_held_out(self, split: str) -> UserError:
+        least = holding.least_share(self.texts("train"))
+        to_set = "add documents"
+        if least:
+            to_set = (
+                f"write held_out={{{split!r}: {least:g}}} in the source, or more, or add documents"
+            )
+        return UserError(
+            f"split {split!r} of corpus {self.name!r}",
+            why=f"has no document, so few does 'train' have for held_out {self.shares(split)}",
+            to_set=to_set,
+        )
 
     def unknown_labels(self, split: str, n: int) -> collections.Counter[str]:
         """Return how often each label that is no class is in the records of the first `n` texts."""
@@ -471,6 +487,6 @@ class CorpusSource(seqio.DataSource):
 
     def _beginning(self, split: str, n: int, limit_s: float, one_file: bool = False) -> Beginning:
         policy = RetryPolicy(limit_s=limit_s)
-        corpus, buckets = self.corpus_split(split, policy), self._buckets(split, policy)
+        corpus, buckets = self.corpus_split(split, policy), self.catalog.buckets(split)
         read = lambda: read_beginning(corpus, n, one_file, buckets)
         return self._reached("reading the beginning of", read, policy)

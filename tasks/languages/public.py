@@ -123,7 +123,8 @@ def mc4(language: str) -> CorpusSource:
     Raises:
       UserError: there is no such language, or it has no code of two letters.
     """
-    return CorpusSource("allenai/c4", _config(language, MC4_CODES))
+    splits = ("train", "validation")
+    return CorpusSource("allenai/c4", _config(language, MC4_CODES), splits=splits)
 
 
 def fulg() -> CorpusSource:

@@ -72,7 +72,7 @@ def find(text: str) -> Language:
     if wanted in ENGLISH:
         raise UserError(
             "FineWeb-2 has every language but English, which is FineWeb: "
-            'CorpusSource("HuggingFaceFW/fineweb", "sample-350BT")'
+            'CorpusSource("HuggingFaceFW/fineweb", "sample-350BT", held_out={"validation": 0.01})'
         )
     if found := named(text):
         return found[0]

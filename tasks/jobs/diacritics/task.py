@@ -1,6 +1,7 @@
 """Diacritics restoration tasks: from text without diacritics to the original, for any corpus.
 
-    add("ro_web_diacritics", CorpusSource("user/name"), vocabularies.ro_model, language="ro")
+    source = CorpusSource("user/name", held_out={"validation": 0.01})
+    add("ro_web_diacritics", source, vocabularies.ro_model, language="ro")
 
 | task | text | vocabulary |
 |---|---|---|

@@ -4,8 +4,10 @@ import fsspec
 import pytest
 
 from common.errors import UserError
+from fakes.refuses import refuses
 from tasks.corpus.catalog import Catalog
 from tasks.corpus.source import CorpusSource
+from tasks.corpus.storage.retry import RetryPolicy
 from tasks.rows import Rows
 
 
@@ -18,12 +20,11 @@ def made(folder, names):
 
 
 def splits(source, folder):
-    """Return the files of each split, None of one that is held out, and what is passed over."""
-    found = {}
-    for split in source.splits:
-        if split == "train" or split not in source.shares(split):
-            found[split] = [file.url[len(folder) + 1 :] for file in source.list_files(split)]
-    return found, {url[len(folder) + 1 :] for url, _ in source.passed_over("train")}
+    """Return the files of each split, and what is passed over."""
+    name = lambda url: url[len(folder) + 1 :]
+    splits = [split for split in source.splits if split != "test"]
+    files = {s: [name(file.url) for file in source.list_files(s)] for s in splits}
+    return files, {name(url) for url, _ in source.passed_over("train")}
 
 
 TWO = ["a.txt", "b.txt"]
@@ -38,7 +39,7 @@ TWO = ["a.txt", "b.txt"]
         ([*TWO, ".hidden.txt", ".git/a.txt", "_tmp/a.txt"], TWO, None, []),
         (["tests.txt", "valid.txt"], ["tests.txt"], ["valid.txt"], []),
         (["git-log.txt", "log.txt", "z.txt"], ["git-log.txt", "z.txt"], None, ["log.txt"]),
-        (["a.txt", "ro_dev.txt", "ro_test.txt"], ["a.txt"], ["ro_dev.txt"], ["ro_test.txt"]),
+        (["a.txt", "ro_dev.txt", "b_Eval.txt"], ["a.txt", "b_Eval.txt"], ["ro_dev.txt"], []),
         (["train/1.txt", "a/dev/1.txt", "0.txt"], ["0.txt", "train/1.txt"], ["a/dev/1.txt"], []),
         (["train.txt", "dev.txt", "test.txt", "c.txt"], ["train.txt"], ["dev.txt"], ["c.txt"]),
         (["train-0.txt", "valid-0.txt", "b/valid.txt"], ["train-0.txt"], ["valid-0.txt"], []),
@@ -54,13 +55,23 @@ def test_a_folder_says_its_splits_by_the_words_of_its_names(
     folder = made(tmp_path, names)
     rest = set(names) - set(train) - set(validation or ()) if beside is None else set(beside)
     wanted = {"train": train} | ({"validation": validation} if validation else {})
-    for source in (
-        CorpusSource(folder),
-        CorpusSource(files={"train": folder}),
-        CorpusSource(files={"train": [f"{folder}/"]}),
-        Rows(folder, columns={"inputs": "text"}),
-    ):
+    for source in (CorpusSource(folder), Rows(folder, columns={"inputs": "text"})):
         assert splits(source, folder) == (wanted, rest)
+    for files in (folder, [f"{folder}/"]):
+        source = CorpusSource(files=dict.fromkeys(wanted, files))
+        assert splits(source, folder) == (wanted, rest)
+
+
+def test_a_folder_has_the_splits_that_its_file_names_name(tmp_path):
+    made(tmp_path, ["a.txt"])
+    assert CorpusSource(str(tmp_path)).splits == ("train",)
+    made(tmp_path, ["ro_test.txt"])
+    assert CorpusSource(str(tmp_path)).splits == ("train", "test")
+    named = CorpusSource(str(tmp_path), splits=("train", "validation"))
+    assert named.splits == ("train", "validation")
+    with refuses(f"corpus {str(tmp_path)!r}") as refusal:
+        named.peek("validation")
+    assert "held_out={'validation': 0.01}" in refusal.value.to_set
 
 
 def test_a_bucket_is_read_like_a_folder():
@@ -139,11 +150,10 @@ def test_files_are_a_corpus_too(tmp_path, what):
 @pytest.mark.parametrize(
     ("settings", "names"),
     [
-        ({}, ["train", "validation"]),
         ({"splits": ["train"]}, ["train"]),
         ({"held_out": {"test": 0.1}}, ["train", "test"]),
         ({"splits": {"train": "a", "dev": "b"}}, ["train", "dev"]),
-        ({"files": {"train": "a"}}, ["train", "validation"]),
+        ({"files": {"train": "a"}}, ["train"]),
         ({"files": {"train": "a", "dev": "b"}}, ["train", "dev"]),
         ({"files": {"train": "a"}, "held_out": {}}, ["train"]),
         ({"files": {"test": "a"}}, ["test"]),
@@ -153,4 +163,6 @@ def test_files_are_a_corpus_too(tmp_path, what):
 def test_the_settings_say_which_splits_there_are(settings, names):
     corpus = None if "files" in settings else "/data"
     shares = settings.pop("held_out", None)
-    assert [*Catalog(corpus, shares=shares, **settings).names] == names
+    catalog = Catalog(corpus, shares=shares, **settings)
+    assert catalog.says_splits
+    assert [*catalog.names(RetryPolicy())] == names

@@ -1,26 +1,28 @@
-"""A part of 'train' is held out by the documents' hashes, of a corpus that has no validation."""
+"""A share of 'train' is held out by the documents' hashes."""
 
 import json
 
 import pytest
 import seqio
 
-from common.errors import UserError
 from fakes import loopback_hub
 from fakes.corpora import LINES, jsonl, write
+from fakes.refuses import refuses
 from tasks.corpus import held_out
 from tasks.corpus.source import PARTS, RECORDS, CorpusSource
 
+SHARES = {"validation": 0.01}
+
 
 def texts(source, split, **settings):
-    found = source.get_dataset(split, **{"shuffle": False, **settings}).as_numpy_iterator()
-    return [row["text"].decode() for row in found]
+    dataset = source.get_dataset(split, **{"shuffle": False, **settings}).as_numpy_iterator()
+    return [row["text"].decode() for row in dataset]
 
 
 @pytest.mark.parametrize("order", [RECORDS, PARTS])
 @pytest.mark.parametrize("n", [1, 3])
 def test_every_document_is_in_one_split_whatever_is_read(tmp_path, order, n):
-    source = CorpusSource(str(write(tmp_path, "txt", LINES)))
+    source = CorpusSource(str(write(tmp_path, "txt", LINES)), held_out=SHARES)
     shards = [seqio.ShardInfo(i, n) for i in range(n)]
     of = lambda split: [
         t for s in shards for t in texts(source, split, shuffle=True, shard_info=s, order=order)
@@ -28,64 +30,67 @@ def test_every_document_is_in_one_split_whatever_is_read(tmp_path, order, n):
     train, validation = of("train"), of("validation")
     assert sorted(train + validation) == sorted(LINES)
     assert 0 < len(validation) < 20
-    again = CorpusSource(files={"train": str(tmp_path)})
+    again = CorpusSource(files={"train": str(tmp_path)}, held_out=SHARES)
     assert sorted(texts(again, "validation")) == sorted(validation)
     assert source.peek("validation", 3) == texts(source, "validation")[:3]
     assert not {*source.peek("train", 100)} & {*validation}
 
 
-@pytest.mark.parametrize("n", [2, 3, 10, 50, 300])
+@pytest.mark.parametrize("n", [2, 3, 10, 50])
 @pytest.mark.parametrize("seed", range(20))
-def test_few_documents_give_one_at_least_and_never_all(n, seed):
+def test_the_least_share_holds_out_one_and_never_all(n, seed):
     documents = [f"{seed}-{i}".encode() for i in range(n)]
-    shares = {"validation": held_out.find_share([documents[:1], documents[1:]])}
-    parts = [
-        held_out.among(documents, held_out.of_split(shares, split))
-        for split in ("train", "validation")
-    ]
-    assert all(parts)
-    assert sorted(sum(parts, [])) == sorted(documents)  # noqa: RUF017
-    assert len(parts[1]) < 12
+    shares = {"validation": held_out.least_share([documents[:1], documents[1:]])}
+    ranges = [held_out.of_split(shares, split) for split in ("train", "validation")]
+    train, validation = (held_out.among(documents, buckets) for buckets in ranges)
+    assert sorted(train + validation) == sorted(documents)
+    assert train
+    assert len(validation) == 1
 
 
-def test_one_document_is_trained_on_and_cannot_be_held_out(tmp_path):
-    (tmp_path / "a.txt").write_text("text\ntext\n")
-    source = CorpusSource(str(tmp_path))
-    assert texts(source, "train") == ["text", "text"]
-    with pytest.raises(UserError, match="held out"):
+def test_a_share_without_a_document_is_refused_with_one_that_has_some(tmp_path):
+    write(tmp_path, "txt", LINES[:20])
+    source = CorpusSource(str(tmp_path), held_out={"validation": 0.0001})
+    assert len(texts(source, "train")) == 20
+    with refuses() as refusal:
         source.peek("validation")
+    least = held_out.least_share([[line.encode() for line in LINES[:20]]])
+    assert f"held_out={{'validation': {least:g}}}" in refusal.value.to_set
+    assert CorpusSource(str(tmp_path), held_out={"validation": least}).peek("validation")
 
 
-def test_another_host_is_told_what_is_held_out(tmp_path):
-    source = CorpusSource(str(write(tmp_path, "jsonl", LINES[:30])))
-    known = {s: json.loads(json.dumps(source.listing(s))) for s in source.splits}
-    other = CorpusSource("/nowhere")
+def test_another_host_is_told_the_splits_and_their_files(tmp_path):
+    for split in ("train-0", "dev"):
+        write(tmp_path, "jsonl", LINES[:30], split)
+    source, other = CorpusSource(str(tmp_path)), CorpusSource("/nowhere")
+    other.use_splits(json.loads(json.dumps(source.splits)))
+    assert other.splits == source.splits == ("train", "validation")
     for split in source.splits:
-        other.use_listing(split, known[split])
+        other.use_listing(split, json.loads(json.dumps(source.listing(split))))
         assert other.identity(split) == source.identity(split)
         assert texts(other, split) == texts(source, split)
-    first = CorpusSource(str(tmp_path))
-    first.use_listing("validation", known["validation"])  # before it has asked for 'train'
-    assert texts(first, "train") == texts(source, "train")
-    assert first.shares("train") == source.shares("train")
-    assert other.identity("train") != CorpusSource(str(tmp_path), held_out={}).identity("train")
-
-
-@pytest.mark.parametrize("has_held_out", [False, True])
-def test_a_position_goes_on_with_its_documents(tmp_path, has_held_out):
-    began = CorpusSource(
-        str(write(tmp_path, "jsonl", LINES)), held_out=None if has_held_out else {}
+    assert CorpusSource(str(tmp_path), held_out=SHARES).identity("train") != source.identity(
+        "train"
     )
-    source, saved = CorpusSource(str(tmp_path)), json.loads(json.dumps(began.identity("train")))
-    source.peek("train")
-    source.pin_identity("train", saved)
-    other = CorpusSource("/nowhere")
-    other.use_listing("train", source.listing("train"))
-    for resumed in (source, other):
-        assert resumed.identity("train") == began.identity("train")
-        assert texts(resumed, "train") == texts(began, "train")
-        assert resumed.shares("train") == began.shares("train")
-    assert 0 < len(texts(source, "validation")) < 20  # another split of the run is read as ever
+
+
+@pytest.mark.parametrize("range_of", [(100, 10_000), None])
+def test_a_saved_position_has_the_same_documents_or_is_refused_with_the_line(tmp_path, range_of):
+    write(tmp_path, "jsonl", LINES)
+    saved = {"held_out": list(range_of)} if range_of else {}
+    CorpusSource(str(tmp_path), held_out=SHARES).check_saved("train", saved)
+    assert CorpusSource(str(tmp_path), held_out=SHARES).identity("train")["held_out"] == [
+        100,
+        10000,
+    ]
+    for shares in ({}, {"validation": 0.02}):
+        source = CorpusSource(str(tmp_path), held_out=shares)
+        if range_of is None:
+            source.check_saved("train", saved)
+            continue
+        with refuses(f"corpus {str(tmp_path)!r}") as refusal:
+            source.check_saved("train", saved)
+        assert "held_out={'validation': 0.01}" in refusal.value.to_set
 
 
 def test_what_is_held_out_of_another_split_is_not_of_one_with_files(tmp_path):
@@ -95,9 +100,11 @@ def test_what_is_held_out_of_another_split_is_not_of_one_with_files(tmp_path):
     assert (source.shares("train"), source.shares("validation")) == ({"test": 0.1}, {})
 
 
-def test_a_data_set_of_the_hub_has_a_part_held_out_too(tmp_path):
-    with loopback_hub.connected({"user/open": {"train-0.jsonl": jsonl(LINES)}}, tmp_path):
-        source = CorpusSource("user/open")
+def test_a_data_set_of_the_hub_has_its_own_splits_or_a_share_held_out(tmp_path):
+    files = {"train-0.jsonl": jsonl(LINES), "test-0.jsonl": jsonl(LINES[:9])}
+    with loopback_hub.connected({"user/open": files}, tmp_path):
+        assert CorpusSource("user/open").splits == ("train", "test")
+        source = CorpusSource("user/open", held_out=SHARES)
         train, validation = texts(source, "train"), texts(source, "validation")
     assert validation
     assert sorted(train + validation) == sorted(LINES)

@@ -15,7 +15,7 @@ DIVIDED = "".join(f"glumă {i}\npe rânduri {i}\n%\n" for i in range(9))
 
 @pytest.mark.parametrize("limit", ["COUNTED_BYTES", "COUNTED_FILES"])
 def test_documents_and_those_held_out_are_counted(tmp_path, monkeypatch, limit):
-    source = CorpusSource(str(write(tmp_path, "jsonl", LINES)))
+    source = CorpusSource(str(write(tmp_path, "jsonl", LINES)), held_out={"validation": 0.01})
     found = overview(source, "train")
     held = len([*source.get_dataset("validation", shuffle=False).as_numpy_iterator()])
     assert (len(found.files), found.documents, found.held_out) == (1, 600, {"validation": held})
@@ -58,7 +58,7 @@ def test_lines_that_may_be_no_documents_are_asked_about(
 @pytest.mark.parametrize(
     ("name", "split"),
     [
-        ("test_of_time.txt", None),
+        ("test_of_time.txt", "test"),
         ("uk_dev.txt", "validation"),
         ("dev/0.txt", "validation"),
         ("a.txt", None),
@@ -67,7 +67,7 @@ def test_lines_that_may_be_no_documents_are_asked_about(
 def test_files_that_are_taken_for_another_split_are_named(tmp_path, name, split):
     for each in ("z.txt", name):
         (tmp_path / each).parent.mkdir(exist_ok=True)
-        (tmp_path / each).write_text("o linie\n")  # of one document none can be held out
+        (tmp_path / each).write_text("o linie\n")
     found = overview(CorpusSource(str(tmp_path)), "train")
     assert list(found.others) == ([split] if split else [])
     assert (name.rpartition("/")[2] in str(found)) == bool(split)
