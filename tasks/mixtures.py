@@ -10,6 +10,7 @@ with the step, as in the phases of mmBERT (Marone et al. 2025, arXiv:2509.06888)
     add("ka_added", {"others": [(0, 1.0), (8000, 0.5)], "georgian": [(0, 0.0), (8000, 0.5)]})
 """
 
+import copy
 import functools
 import math
 import numbers
@@ -19,45 +20,32 @@ import seqio
 import tensorflow as tf
 
 from common.errors import UserError
-from tasks import purpose
 from tasks.task import Task, note
-
-
-class BoundedTask(Task):
-    """A task whose training split ends after `epochs` epochs, also where it is repeated."""
-
-    def __init__(self, *args, epochs: int, **kwargs):
-        super().__init__(*args, **kwargs)
-        self._epochs = epochs
-
-    def get_dataset(
-        self, sequence_length=None, split="train", *args, num_epochs: int | None = 1, **kwargs
-    ):
-        """Return the task's dataset, but with `epochs` epochs instead of infinitely many."""
-        trained = num_epochs is None
-        if split == "train" and trained:
-            num_epochs = self._epochs
-        with purpose.of(trained=trained):
-            return super().get_dataset(
-                sequence_length, split, *args, num_epochs=num_epochs, **kwargs
-            )
 
 
 class RatedMixture(seqio.Mixture):
     """A mixture that knows its shares by phase, whose tasks know their rates.
 
-    See `purpose.Purpose`, and `t5x.input_pipeline.mixed`, which reads it part by part.
+    `rate` is its own where it is a part of another mixture; see `common.source.Reading`, and
+    `t5x.input_pipeline.mixed`, which reads it part by part.
     """
+
+    rate: float | None = 1.0
 
     def __init__(self, *args, phases: Mapping[int, Mapping[str, float]], **kwargs):
         super().__init__(*args, **kwargs)
         self.phases = phases
 
+    def at_rate(self, rate: float | None) -> "RatedMixture":
+        """Return this mixture as a part of another with this rate."""
+        other = copy.copy(self)
+        other.rate = rate
+        return other
+
     def get_task_dataset(self, task: seqio.Task, *args, **kwargs) -> tf.data.Dataset:
         """Return seqio.Mixture's dataset of one task."""
-        rate = purpose.current().rate  # of this mixture, where it is a part of another
-        with purpose.of(rate=rate and rate * self.get_rate(task) / self.total_rate):
-            return super().get_task_dataset(task, *args, **kwargs)
+        rate = self.rate and self.rate * self.get_rate(task) / self.total_rate
+        return super().get_task_dataset(_at_rate(task, rate), *args, **kwargs)
 
     def get_dataset(self, *args, **kwargs) -> tf.data.Dataset:
         """Return seqio.Mixture's dataset; raise UserError if its rates change with the step."""
@@ -71,8 +59,11 @@ class RatedMixture(seqio.Mixture):
     def part_dataset(self, part: str, **settings) -> tf.data.Dataset:
         """Return the dataset of a task or mixture of `phases`; `settings` are of `get_dataset`."""
         constant = self.phases[0][part] if len(self.phases) == 1 else None
-        with purpose.of(rate=constant):
-            return seqio.get_mixture_or_task(part).get_dataset(**settings)
+        return _at_rate(seqio.get_mixture_or_task(part), constant).get_dataset(**settings)
+
+
+def _at_rate(provider: seqio.Task | seqio.Mixture, rate: float | None):
+    return provider.at_rate(rate) if isinstance(provider, Task | RatedMixture) else provider
 
 
 def rates_of(sizes: Mapping[str, float], temperature: float = 1.0) -> dict[str, float]:
@@ -191,7 +182,7 @@ def _check_parts(name: str, parts: Sequence[str], phased: bool) -> None:
     seen: dict[str, str] = {}
     for part in parts:
         provider = seqio.get_mixture_or_task(part)
-        if len(getattr(provider, "phases", ())) > 1:
+        if isinstance(provider, RatedMixture) and len(provider.phases) > 1:
             raise UserError(
                 f"mixture {name!r} has the part {part!r}, whose own rates change with the step: "
                 "name its tasks instead"
@@ -211,9 +202,8 @@ def _bounded(name: str, epochs: int) -> str:
     bounded = f"{name}_{epochs}_epochs"
     if bounded not in seqio.TaskRegistry.names():
         task = seqio.TaskRegistry.get(name)
-        provider = BoundedTask(
+        provider = Task(
             bounded,
-            epochs=epochs,
             source=task.source,
             output_features=task.output_features,
             preprocessors=list(task.preprocessors),
@@ -221,6 +211,7 @@ def _bounded(name: str, epochs: int) -> str:
             metric_fns=task.metric_fns,
             shuffle_buffer_size=task.shuffle_buffer_size,
         )
+        provider.most_epochs = epochs
         note(provider, task)
         seqio.TaskRegistry.add_provider(bounded, provider)
     return bounded

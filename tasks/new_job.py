@@ -32,7 +32,6 @@ from common import arguments
 from common.errors import ROOT, UserError, guarded
 from common.tables import OK, counted
 from tasks import vocabularies
-from tasks.corpus.records.documents import SEPARATOR
 from tasks.corpus.storage.names import given
 from tasks.jobs import classification, summarization, text_to_text
 from tasks.look import lines, sample
@@ -375,7 +374,7 @@ def _classes(corpus: str, inputs: str, label: str) -> tuple[str, ...]:
     source.peek("train")
     texts = itertools.chain.from_iterable(source.texts("train"))
     read = itertools.islice(texts, LABELLED)
-    counts = collections.Counter(text.decode().split(SEPARATOR)[1].strip() for text in read)
+    counts = collections.Counter(row[1].decode().strip() for row in read)
     total = counts.total()
     if len(counts) < 2 or len(counts) > min(total / 2, MOST_CLASSES):
         raise UserError(

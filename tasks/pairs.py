@@ -15,7 +15,8 @@ import seqio
 import tensorflow as tf
 
 from common.errors import UserError
-from tasks import corpora, purpose, vocabularies
+from common.source import DEFAULT_READING, Reading, Source
+from tasks import corpora, vocabularies
 from tasks.corpus import slices, tf_callbacks
 from tasks.corpus.records.counts import MADE, NOTES, RecordCounter
 from tasks.corpus.records.documents import Columns
@@ -30,7 +31,7 @@ Truncate = Callable[[tf.Tensor, int, seqio.Vocabulary], tf.Tensor]
 
 def add(
     name: str,
-    source: CorpusSource,
+    source: seqio.DataSource,
     vocabulary: corpora.Vocabulary,
     prefix: str = "",
     metric_fns: Sequence[Callable] = (),
@@ -49,7 +50,7 @@ def add(
     `tasks.text.normalize.preprocess`.
     """
     feature = corpora.token_feature(vocabulary)
-    counter = getattr(source, "counter", None) or RecordCounter(name)
+    counter = (source.counter if isinstance(source, Source) else None) or RecordCounter(name)
     task = seqio.TaskRegistry.add(
         name,
         source=source,
@@ -93,16 +94,18 @@ def _to_pieces(labels: Mapping[str, str]):
     return fn
 
 
-def _texts(dataset, output_features, prefix: str, labels, normalization):
+def _texts(
+    dataset, output_features, prefix: str, labels, normalization, reading: Reading = DEFAULT_READING
+):
     if labels:
         dataset = dataset.map(_to_pieces(labels()))
     for side in ("inputs",) if labels else ("inputs", "targets"):
-        dataset = normalize.preprocess(dataset, side, **normalization)
+        dataset = normalize.preprocess(dataset, side, **normalization, reading=reading)
     return dataset.map(lambda x: {**x, "inputs": tf.strings.join([prefix, x["inputs"]])})
 
 
-def _label_names(source: CorpusSource) -> Sequence[str]:
-    column = getattr(source, "column", None)
+def _label_names(source: seqio.DataSource) -> Sequence[str]:
+    column = source.column if isinstance(source, CorpusSource) else None
     return column.names_of("targets") if isinstance(column, Columns) else ()
 
 
@@ -115,6 +118,7 @@ def truncate(
     prefix: str = "",
     names: Sequence[str] = (),
     sequence_length: Mapping[str, int] | None = None,
+    reading: Reading = DEFAULT_READING,
 ) -> tf.data.Dataset:
     """Truncate {"inputs", "targets"}, int32 [n], to `sequence_length` or `lengths`; append EOS.
 
@@ -128,7 +132,7 @@ def truncate(
     held = f"the label {longest!r}" if longest else "a token"
     _check_length("inputs", most, size("inputs", prefix) + 2, f"the prefix {prefix!r}, a token")
     _check_length("targets", most, max(size("targets", longest), 1) + 1, held)
-    split = slices.full(purpose.current().split)
+    split = slices.full(reading.split)
 
     def count(*are_cut):
         names = [MADE, *(note for note, is_cut in zip(NOTES, are_cut, strict=True) if is_cut)]

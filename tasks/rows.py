@@ -11,18 +11,19 @@ Unusable ones (a column that is empty or missing, an unknown label, bytes that a
 skipped and counted by reason.
 """
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
-import seqio
 import tensorflow as tf
 
 from common.errors import UserError
+from common.source import PARTS, Reading
 from tasks.corpus import slices
 from tasks.corpus.catalog import Files
 from tasks.corpus.listing import Parallel
-from tasks.corpus.records.documents import SEPARATOR, Columns
+from tasks.corpus.records.documents import Columns
 from tasks.corpus.records.formats import PARALLEL_COLUMNS
-from tasks.corpus.source import PARTS, CorpusSource
+from tasks.corpus.source import CorpusSource
 
 
 class Rows(CorpusSource):
@@ -72,26 +73,19 @@ class Rows(CorpusSource):
         column = Columns(columns, labels, clean, lists)
         super().__init__(corpus, config, column=column, files=files, **settings)
 
-    def get_dataset(
-        self,
-        split: str = "train",
-        shuffle: bool = True,
-        seed: int | None = None,
-        shard_info: seqio.ShardInfo | None = None,
-        **others,
-    ) -> tf.data.Dataset:
-        """Return one epoch, as CorpusSource does, with the features that `columns` names."""
-        if slices.parse(split):
-            return super().get_dataset(split, shuffle, seed, shard_info)
+    def open(self, split: str, reading: Reading) -> tf.data.Dataset:
+        """Return a dataset, as CorpusSource does, with the features that `columns` names."""
+        if slices.parse(split):  # whose documents are opened by a call of their own
+            return super().open(split, reading)
         few = self._few(split)
         if few is None:
-            return self._named(super().get_dataset(split, shuffle, seed, shard_info, **others))
+            return _stripped(super().open(split, reading))
         # Every shard reads the first rows of the corpus, and takes some of them.
-        dataset = super().get_dataset(split, False, seed, None, **others).take(few)
-        if shard_info:
-            n = min(shard_info.num_shards, few)
-            dataset = dataset.shard(n, shard_info.index % n)
-        return self._named(dataset.shuffle(few, seed) if shuffle else dataset)
+        whole = dataclasses.replace(reading, shuffle=False, seed=None, shard=0, shards=1)
+        dataset = super().open(split, whole).take(few)
+        n = min(reading.shards, few)
+        dataset = dataset.shard(n, reading.shard % n)
+        return _stripped(dataset.shuffle(few, reading.seed) if reading.shuffle else dataset)
 
     def _few(self, split: str) -> int | None:
         """Return how many rows of a split are used, None for all."""
@@ -112,21 +106,16 @@ class Rows(CorpusSource):
         if self._few(split) is None:  # several shards share few
             super().check_shards(split, num_shards, limit_s)
 
-    def _named(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
-        def fn(example):
-            parts = tf.strings.split(example["text"], SEPARATOR)
-            return {name: tf.strings.strip(parts[i]) for i, name in enumerate(self.names)}
-
-        return dataset.map(fn, num_parallel_calls=tf.data.AUTOTUNE)
-
-    def peek(self, split: str = "train", n: int = 1, limit_s: float = 30.0) -> list[str]:
-        """Return the first `n` texts, as CorpusSource does, with a line for each column."""
-        return [text.replace(SEPARATOR, "\n") for text in super().peek(split, n, limit_s)]
-
     def peek_features(
         self, split: str = "train", n: int = 1, limit_s: float = 30.0
     ) -> dict[str, list[str]]:
         """Return the first `n` documents as features, by name."""
-        found = super().peek(split, n, limit_s)
-        rows = [[part.strip() for part in text.split(SEPARATOR)] for text in found]
-        return {name: [row[i] for row in rows] for i, name in enumerate(self.names)}
+        rows = self._peek(split, n, limit_s)
+        text_of = lambda row, i: row[i].decode().strip()
+        return {name: [text_of(row, i) for row in rows] for i, name in enumerate(self.names)}
+
+
+def _stripped(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Return the rows without white space around their texts."""
+    strip = lambda row: {name: tf.strings.strip(text) for name, text in row.items()}
+    return dataset.map(strip, num_parallel_calls=tf.data.AUTOTUNE)

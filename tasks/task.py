@@ -1,15 +1,15 @@
-"""The task of all tasks: a `seqio.Task` that finds its cache and repeats its source exactly.
+"""The task of all tasks: a seqio task that finds its cache and tells what each dataset is for.
 
 seqio.TaskRegistry.add(name, source=…, preprocessors=[…], task_cls=Task)
 
-A cache is found in `tasks.cache.folders.paths` (gin) and the folders of
-`seqio.add_global_cache_dirs`.
+A preprocessor that has a parameter `reading` gets the dataset's `common.source.Reading`. A cache is
+found in `tasks.cache.folders.paths` (gin) and the folders of `seqio.add_global_cache_dirs`.
 """
 
 import copy
-import functools
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import seqio
 import tensorflow as tf
@@ -17,9 +17,8 @@ import tensorflow as tf
 import gin
 from common import arguments
 from common.errors import UserError
+from common.source import EPOCHS, PARTS, CorpusTask, Reading, Source, source_of
 from common.tables import CheckResult
-from tasks import purpose
-from tasks.corpus.source import EPOCHS, PARTS
 
 
 @gin.configurable(module="tasks.cache")
@@ -38,22 +37,23 @@ class View(NamedTuple):
     understood: Callable[[seqio.Task, str], str]
 
 
-class Task(seqio.Task):
+class Task(CorpusTask):
     """A seqio.Task that also looks for its cache in `folders()`."""
 
     # `tasks.corpora` sets it for all tasks: what shows a corpus knows tasks, and not the reverse.
     view = View(look=lambda *_: [], understood=lambda *_: "")
 
-    evaluates = False  # whether its examples only measure a model
+    rate: float | None = 1.0  # see `Reading`
+    most_epochs: int | None = None  # of a training split that is read without end
     # Whether TensorFlow rewrites the preprocessors' Python branches on tensors. Ours have none, and
     # the search for them takes seconds.
     needs_autograph = False
 
-    def for_evaluation(self) -> "Task":
-        """Return this task for examples that are not trained on; see `purpose.Purpose`."""
-        found = copy.copy(self)
-        found.evaluates = True
-        return found
+    def at_rate(self, rate: float | None) -> Self:
+        """Return this task as a part of a mixture with this rate; see `Reading`."""
+        other = copy.copy(self)
+        other.rate = rate
+        return other
 
     def look(
         self, split: str, lengths: Mapping[str, int] | None = None, pack: bool = True
@@ -71,30 +71,74 @@ class Task(seqio.Task):
         seqio.add_global_cache_dirs(folders())
         return super().cache_dir
 
-    def get_dataset(self, sequence_length=None, split="train", *args, **kwargs):
-        """Return seqio.Task's dataset, whose preprocessors know its `purpose`.
+    def get_dataset(
+        self,
+        sequence_length: Mapping[str, int] | None = None,
+        split: str = "train",
+        use_cached: bool = False,
+        shuffle: bool = True,
+        shuffle_buffer_size: int | None = None,
+        seed: int | None = None,
+        shard_info: seqio.ShardInfo | None = None,
+        num_epochs: int | None = 1,
+        trim_output_features: bool = True,
+        try_in_mem_cache: bool = True,
+    ) -> tf.data.Dataset:
+        """Return seqio.Task's dataset, whose source and preprocessors know its `Reading`.
 
-        A source that can repeat itself exactly does so, instead of its dataset being repeated.
+        A source that can repeat itself exactly does so, instead of its dataset being repeated. It
+        numbers its epochs: a dataset that `Dataset.repeat` repeats after `Dataset.map` in parallel
+        may lose the number of the next epoch if its position is saved near the end of one.
         """
-        make = functools.partial(super().get_dataset, sequence_length, split, *args)
+        trained = num_epochs is None and not self.evaluates
+        if num_epochs is None and split == "train":
+            num_epochs = self.most_epochs
+        source_epochs: int | None = 1
+        order = None
+        if num_epochs != 1 and seed is not None and shuffle and not use_cached:
+            order = source_of(self).order(split)
+        if order and order != PARTS:
+            source_epochs, num_epochs = num_epochs, 1
+        if order == EPOCHS:
+            shuffle_buffer_size = 1  # mixes nothing
+        reading = Reading(
+            split=split,
+            shards=shard_info.num_shards if shard_info else 1,
+            epochs=source_epochs,
+            trained=trained,
+            rate=self.rate,
+            counter=source_of(self).counter,
+        )
+        if use_cached and self.supports_caching:
+            self.assert_cached()
+        make: Callable = self._of_reading(reading).get_dataset
         if not self.needs_autograph:
             make = tf.autograph.experimental.do_not_convert(make)
-        epochs, seed = kwargs.get("num_epochs", 1), kwargs.get("seed")
-        shard = kwargs.get("shard_info")
-        is_shuffled = kwargs.get("shuffle", not args) and not kwargs.get("use_cached", False)
-        order = getattr(self.source, "order", None)
-        trained = not self.evaluates and (epochs is None or purpose.current().trained)
-        shards = shard.num_shards if shard else 1
-        counter = getattr(self.source, "counter", None)
-        with purpose.of(split=split, shards=shards, trained=trained, counter=counter):
-            if epochs == 1 or seed is None or not is_shuffled or not order:
-                return make(**kwargs)
-            if (found := order(split)) == PARTS:
-                return make(**kwargs)
-            # A buffer of 1 mixes nothing.
-            kwargs |= {"num_epochs": 1} | ({"shuffle_buffer_size": 1} if found == EPOCHS else {})
-            with self.source.repeated(epochs):
-                return make(**kwargs)
+        return make(
+            sequence_length,
+            split,
+            use_cached=use_cached,
+            shuffle=shuffle,
+            shuffle_buffer_size=shuffle_buffer_size,
+            seed=seed,
+            shard_info=shard_info,
+            num_epochs=num_epochs,
+            trim_output_features=trim_output_features,
+            try_in_mem_cache=try_in_mem_cache,
+        )
+
+    def _of_reading(self, reading: Reading) -> seqio.Task:
+        """Return the plain seqio task whose source and preprocessors are bound to a reading."""
+        is_placeholder = lambda step: isinstance(step, seqio.CacheDatasetPlaceholder)
+        bind = lambda step: seqio.utils.add_kwargs_to_transform(step, reading=reading)
+        is_told = isinstance(self.source, Source)
+        return seqio.Task(
+            self.name,
+            source=_ReadSource(self.source, reading) if is_told else self.source,
+            preprocessors=[s if is_placeholder(s) else bind(s) for s in self.preprocessors],
+            output_features=self.output_features,
+            shuffle_buffer_size=self.shuffle_buffer_size,
+        )
 
     def assert_cached(self) -> None:
         """Raise UserError, with the folders searched and how to make it, without a cache."""
@@ -109,8 +153,40 @@ class Task(seqio.Task):
             )
 
 
-def note(task: seqio.Task, made_from: seqio.Task) -> None:
+class _ReadSource(seqio.DataSource):
+    """A source as seqio asks for it, with a reading that seqio does not know."""
+
+    def __init__(self, source: Source, reading: Reading):
+        super().__init__((), caching_permitted=source.caching_permitted)
+        self._source, self._reading = source, reading
+
+    @property
+    def splits(self) -> Sequence[str]:
+        return self._source.splits
+
+    @property
+    def supports_arbitrary_sharding(self) -> bool:
+        return self._source.supports_arbitrary_sharding
+
+    @property
+    def performs_internal_shuffling(self) -> bool:
+        return self._source.performs_internal_shuffling
+
+    def list_shards(self, split: str) -> Sequence[str]:
+        return self._source.list_shards(split)
+
+    def num_input_examples(self, split: str) -> int | None:
+        return self._source.num_input_examples(split)
+
+    def get_dataset(self, split="train", shuffle=True, seed=None, shard_info=None):
+        shard = shard_info or seqio.ShardInfo(0, 1)
+        asked = {"split": split, "shuffle": shuffle, "seed": seed}
+        shares = {"shard": shard.index, "shards": shard.num_shards}
+        return self._source.open(split, dataclasses.replace(self._reading, **asked, **shares))
+
+
+def note(task: Task, made_from: seqio.Task) -> None:
     """Give a task what is known of the one whose preprocessors it has: its labels, its prefix."""
-    task.needs_autograph = getattr(made_from, "needs_autograph", True)
+    task.needs_autograph = made_from.needs_autograph if isinstance(made_from, Task) else True
     for name in vars(made_from).keys() & {"labels", "prefix"}:
         setattr(task, name, getattr(made_from, name))

@@ -5,6 +5,7 @@ import importlib
 from collections.abc import Mapping
 
 import seqio
+import tensorflow as tf
 
 import gin
 from common.errors import UserError, nearest
@@ -59,8 +60,14 @@ class DatasetConfig:
     @property
     def tasks_with_split(self) -> list[seqio.Task]:
         """The tasks that have the split, which may be a slice of one."""
-        tasks = seqio.get_subtasks(self.provider)
-        return [task for task in tasks if self.split in (task.splits or ())]
+        return [task for task in seqio.get_subtasks(self.provider) if self.has_split(task)]
+
+    def has_split(self, task: seqio.Task) -> bool:
+        """Return whether a task has the split, or, if caches are read, its cache."""
+        if self.use_cached and task.supports_caching and task.cache_dir:
+            # Its corpus may be out of reach, and is not asked.
+            return tf.io.gfile.exists(seqio.utils.get_cached_stats_path(task.cache_dir, self.split))
+        return self.split in (task.splits or ())
 
 
 def _import(module: str) -> None:

@@ -1,7 +1,7 @@
 """What was read of each task: as metrics over all hosts, and in a sentence per task.
 
 data_metrics(sum_over_hosts(stream.counts(), stream.rows[0]))  # {"data/records/my_task": 1200.0, …}
-summary("spam", "test", source.record_counts("test", distinct=True))
+summary("spam", "test", source.record_counts("test"))
 # "Data of spam, split 'test': 18 of 78 records skipped (23.1 %): 13 empty, 5 malformed"
 """
 
@@ -10,9 +10,9 @@ from collections.abc import Mapping
 import jax
 import seqio
 
+from common.source import source_of
 from common.tables import counted
 from t5x.input_pipeline.config import DatasetConfig
-from t5x.input_pipeline.corpora import resumable_source
 from t5x.multihost.broadcast import gather
 
 _METRICS = {"read": "records", "epochs": "epoch"}
@@ -41,7 +41,8 @@ def data_metrics(counts: Mapping[str, Mapping[str, int]]) -> dict[str, float]:
     """
     found: dict[str, float] = {}
     for task, values in counts.items():
-        metrics = {_METRICS.get(name, name): float(count) for name, count in values.items()}
+        shown = {name: count for name, count in values.items() if name != "examples"}
+        metrics = {_METRICS.get(name, name): float(count) for name, count in shown.items()}
         if "read" in values:
             skipped = sum(_with_prefix("skipped_", values).values())
             metrics["documents"] = float(values["read"] - skipped)
@@ -60,8 +61,7 @@ def summaries(
     """
     found, is_training = [], truncated is not None
     for task in seqio.get_subtasks(cfg.provider):
-        if source := resumable_source(task):
-            counts = source.record_counts(cfg.split, distinct=True)
+        if counts := source_of(task).record_counts(cfg.split):
             number = (examples or {}).get(task.name)
             found.append(summary(task.name, cfg.split, counts, number, is_training))
     if truncated:
@@ -80,7 +80,7 @@ def summary(
 ) -> str | None:
     """Return skipped, changed and cut records of a split in one line, None if there are none.
 
-    `counts` are distinct `ResumableSource.record_counts`; `examples` is how many there are, if
+    `counts` are those of `Source.record_counts`; `examples` is how many there are, if
     known, since those made may be several times as many. With `is_complete` also report records if
     none was skipped, and epochs.
     """

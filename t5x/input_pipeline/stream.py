@@ -28,6 +28,7 @@ import tensorflow as tf
 from absl import logging
 
 from common.errors import UserError
+from common.source import CorpusTask
 from t5x.array_types import HostBatch
 from t5x.input_pipeline import mixed, position, record_counts
 from t5x.input_pipeline.config import DatasetConfig
@@ -192,6 +193,7 @@ class TrainStream(Iterator[HostBatch]):
         """
         split, sources = self.cfg.split, self.corpora.sources
         counts = {name: source.record_counts(split) for name, source in sources.items()}
+        counts = {name: numbers for name, numbers in counts.items() if numbers}
         counts.setdefault(self.cfg.provider.name, {})["truncated"] = self._truncated
         if not any(self._owned):
             none = lambda name, n: n if name == "epochs" else 0
@@ -339,9 +341,9 @@ def eval_sets(
     """Return `eval_steps` batches of each task, this host's rows; a small split is repeated."""
     sets = {}
     for task in seqio.get_subtasks(cfg.provider):
-        measured = task.for_evaluation() if hasattr(task, "for_evaluation") else task
+        measured = task.for_evaluation() if isinstance(task, CorpusTask) else task
         one = dataclasses.replace(cfg, mixture_or_task_name=measured, module=None)
-        if cfg.split not in (task.splits or ()):
+        if not cfg.has_split(task):
             logging.warning("Task %s has no split %r; it is not evaluated.", task.name, cfg.split)
             continue
         started = time.monotonic()

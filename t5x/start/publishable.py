@@ -24,10 +24,10 @@ from flax.traverse_util import flatten_dict
 
 from common import small_files
 from common.errors import ROOT, UserError
+from common.source import source_of
 from common.tables import FAILS, NOT_CHECKED, OK, CheckResult
 from t5x import gin_utils
 from t5x.input_pipeline.config import DatasetConfig
-from t5x.input_pipeline.corpora import resumable_source
 from t5x.multihost.broadcast import broadcast_from_first
 from t5x.settings.configuration import current
 from t5x.start.model_dir import write_description
@@ -130,17 +130,9 @@ def first_lines(cfg: DatasetConfig) -> list[str]:
     for task in tasks:
         lines: list[str] = []
         for documents in (_DOCUMENTS, share):  # documents of one line are read again
-            texts = _texts(task, cfg.split, documents)
+            texts = source_of(task).peek(cfg.split, documents)
             lines = [line for text in texts for line in text.split("\n") if line][:share]
             if len(lines) == share or len(texts) < documents:
                 break
         found += lines
     return found
-
-
-def _texts(task: seqio.Task, split: str, count: int) -> list[str]:
-    if source := resumable_source(task):
-        return source.peek(split, count)
-    rows = task.source.get_dataset(split=split, shuffle=False).take(count).as_numpy_iterator()
-    values = (value for row in rows for value in row.values() if isinstance(value, bytes))
-    return [value.decode("utf-8", "replace") for value in values]

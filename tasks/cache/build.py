@@ -33,6 +33,7 @@ from common import small_files
 from common.errors import UserError
 from tasks import vocabularies
 from tasks.cache.plan import CacheJob, CachePart, CacheShard, parts_of, plan_of, task_of
+from tasks.corpus.records.counts import MADE
 from tasks.corpus.source import PARTS, CorpusSource
 
 CHUNK_BYTES = 64 << 20
@@ -230,7 +231,7 @@ def _records_read(job: CacheJob) -> dict[str, int]:
     """Return this process's record counts of the corpus, {} if its source does not count."""
     source = task_of(job).source
     counts = source.record_counts() if isinstance(source, CorpusSource) else {}
-    return {name: n for name, n in counts.items() if name != "epochs"}
+    return {name: n for name, n in counts.items() if name not in ("epochs", MADE)}
 
 
 def finish(job: CacheJob) -> dict[str, dict[str, Any]]:

@@ -25,6 +25,7 @@ from collections.abc import Callable, Mapping
 import seqio
 
 from common.errors import UserError
+from common.source import DEFAULT_READING
 from tasks.task import Task, note
 
 
@@ -68,9 +69,9 @@ def add_pregenerated(task: str, lengths: Mapping[str, int]) -> seqio.Task:
 def _with_lengths(step: Callable, lengths: Mapping[str, int]) -> Callable:
     """Bind `sequence_length`, which seqio does not pass to preprocessors before a cache."""
 
-    def bound(dataset, output_features):
-        given = {"sequence_length": dict(lengths), "output_features": output_features}
-        return seqio.utils.add_kwargs_to_transform(step, **given)(dataset)
+    def bound(dataset, output_features, reading=DEFAULT_READING):
+        known = {"sequence_length": dict(lengths), "output_features": output_features}
+        return seqio.utils.add_kwargs_to_transform(step, **known, reading=reading)(dataset)
 
     return bound
 

@@ -14,8 +14,10 @@ import numpy as np
 import tensorflow as tf
 
 from common.errors import UserError
+from tasks.corpus.records.documents import Document
 
 BUCKETS = 10_000
+_BETWEEN = b"\x1f"  # two texts of a document, as it is hashed
 Range = tuple[int, int]  # of buckets: the first, and the one after the last
 
 
@@ -39,37 +41,38 @@ def of_split(shares: Mapping[str, float], split: str) -> Range | None:
     return (end, BUCKETS) if shares and split == "train" else None
 
 
-def least_share(texts: Iterable[Sequence[bytes]]) -> float:
-    """Return the smallest share that holds out a document and not all; 0 if there is none.
-
-    `texts` are batches of documents.
-    """
-    buckets = {bucket for batch in texts for bucket in hashes(batch).tolist()}
+def least_share(batches: Iterable[Sequence[Document]]) -> float:
+    """Return the smallest share that holds out a document and not all; 0 if there is none."""
+    buckets = {bucket for documents in batches for bucket in hashes(documents).tolist()}
     return (min(buckets) + 1) / BUCKETS if len(buckets) > 1 else 0.0
 
 
-def hashes(texts: Sequence[bytes]) -> np.ndarray:
+def hashes(documents: Sequence[Document]) -> np.ndarray:
     """Return the bucket of each document, int64 [k]."""
+    texts = [_BETWEEN.join(document) for document in documents]
     return tf.strings.to_hash_bucket_fast(np.array(texts, object), BUCKETS).numpy()
 
 
-def keep(dataset: tf.data.Dataset, buckets: Range | None) -> tf.data.Dataset:
-    """Return the documents {"text"} of these buckets, all of them for None."""
+def keep(
+    dataset: tf.data.Dataset, buckets: Range | None, features: Sequence[str] = ("text",)
+) -> tf.data.Dataset:
+    """Return the documents, texts by feature, of these buckets; all of them for None."""
     if buckets is None:
         return dataset
     first, end = buckets
 
     def belongs(example):
-        bucket = tf.strings.to_hash_bucket_fast(example["text"], BUCKETS)
+        text = tf.strings.join([example[name] for name in features], _BETWEEN)
+        bucket = tf.strings.to_hash_bucket_fast(text, BUCKETS)
         return (first <= bucket) & (bucket < end)
 
     return dataset.filter(belongs)
 
 
-def among(texts: Sequence[bytes], buckets: Range | None) -> list[bytes]:
+def among(documents: Sequence[Document], buckets: Range | None) -> list[Document]:
     """Return the documents of these buckets, all of them for None."""
-    if buckets is None or not texts:
-        return list(texts)
+    if buckets is None or not documents:
+        return list(documents)
     first, end = buckets
-    fits = hashes(texts)
-    return [text for text, bucket in zip(texts, fits, strict=True) if first <= bucket < end]
+    pairs = zip(documents, hashes(documents), strict=True)
+    return [document for document, bucket in pairs if first <= bucket < end]

@@ -17,8 +17,8 @@ restored iterator asks for its current batch, and reading continues there.
 import dataclasses
 import functools
 import threading
-from collections.abc import Callable, Iterator
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -26,121 +26,20 @@ from absl import logging
 
 from common.errors import UserError
 from common.tables import counted
-from tasks.corpus import held_out
 from tasks.corpus.records import formats
-from tasks.corpus.records.counts import RecordCounter, of_codes
-from tasks.corpus.records.documents import Column, Screened, screen
-from tasks.corpus.records.formats import PartLayout
+from tasks.corpus.records.counts import RecordCounter
+from tasks.corpus.split import CorpusSplit
 from tasks.corpus.storage import files
 from tasks.corpus.storage.files import CorpusFile
-from tasks.corpus.storage.retry import RetryPolicy, retry
+from tasks.corpus.storage.retry import retry
 from tasks.corpus.tf_callbacks import call
 
 T = TypeVar("T")
-MOST_LABELS = 3  # unknown ones that a message shows
 NUMBERS = tf.TensorSpec([None], tf.int64)
 TEXTS = tf.TensorSpec([None], tf.string)
 _IS_TRUE = tf.TensorSpec([], tf.bool)
-PEEK_BYTES = 1 << 16
 _END = -1  # follows an epoch's last file
 PartKey = tuple[int, int, int]  # epoch, file, part
-
-
-@dataclasses.dataclass(frozen=True)
-class CorpusSplit:
-    """The files of one split of a corpus, and how they are read.
-
-    A source makes it; it holds data only, so that readers depend on no source.
-
-    `max_chars`: longer documents are skipped. `skips_bad_files`: whether a file that cannot be read
-    is skipped.
-    """
-
-    corpus: str
-    name: str
-    files: tuple[CorpusFile, ...]
-    layout: PartLayout
-    column: Column
-    max_chars: int
-    retry_policy: RetryPolicy
-    skips_bad_files: bool = False
-
-    def batches(self, file: CorpusFile, part: int) -> Iterator[list]:
-        """Yield the records of one part of `file` in batches.
-
-        Raises:
-          UserError: no record at the beginning of the file has a column of the text, or none at
-            the beginning of the first file a column of a filter.
-        """
-        required = self.column.fields if file == self.files[0] else self.column.text_fields
-        return self.layout.batches(file, part, required)
-
-    def screen(self, file: CorpusFile, records: list) -> Screened:
-        """Return the texts of some records of `file`, or why they are skipped."""
-        return screen(records, self.column.of_file(file.url), self.max_chars)
-
-    def in_small_parts(self) -> "CorpusSplit":
-        """Return the split in parts of which little has to be read to see its beginning."""
-        layout = dataclasses.replace(self.layout, part_bytes=PEEK_BYTES)
-        return dataclasses.replace(self, layout=layout)
-
-    def screened(self, file: CorpusFile) -> Iterator[Screened]:
-        """Yield what becomes of the records of `file`, in their order, batch by batch."""
-        for part in range(self.layout.count(file)):
-            for batch in self.batches(file, part):
-                yield self.screen(file, batch)
-
-    def retry(self, fn: Callable, file: CorpusFile):
-        """Call `fn`, which reads `file`, until it succeeds."""
-        return retry(fn, f"reading {file}", self.retry_policy)
-
-
-class Beginning(NamedTuple):
-    """The texts at the beginning of a split, counts of the records read, and unknown labels."""
-
-    texts: list[bytes]
-    counter: RecordCounter
-    labels: list[str]
-
-    def remedy(self, column: Column) -> str:
-        """Return advice about a file without usable text, as the end of a sentence."""
-        quoted = lambda labels: ", ".join(map(repr, labels))
-        counts = self.counter.counts()
-        if labels := list(dict.fromkeys(self.labels))[:MOST_LABELS]:
-            found = f"found {quoted(labels)}; known are {quoted(column.known_labels)}"
-            return f" ({found}): list them in the task's labels"
-        if counts["skipped_not_UTF-8"]:
-            return ": convert the file to UTF-8, for example with iconv"
-        if counts["skipped_malformed"]:
-            return ": if it is plain text, end its name in .txt"
-        if counts["skipped_not_text"]:
-            return ": the texts of a list become one by Column(…, joined='\\n')"
-        return "" if counts["read"] else ": give a file that has records, or leave it out"
-
-
-def read_beginning(
-    split: CorpusSplit, n: int, one_file: bool = False, buckets: held_out.Range | None = None
-) -> Beginning:
-    """Return the texts of the first files, or of the first with a record alone, at least `n`.
-
-    They are read in small parts, so that little is read. With `buckets` only texts of these count,
-    and of a file that has only others the next one is read.
-    """
-    split, others = split.in_small_parts(), False
-    beginning = Beginning([], RecordCounter(split.corpus), [])
-    for file in split.files:
-        for found in split.screened(file):
-            texts = held_out.among(found.usable, buckets)
-            others |= len(texts) < len(found.usable)
-            beginning.counter.add(of_codes(found.codes))
-            beginning.texts.extend(texts)
-            beginning.labels.extend(found.labels)
-            if len(beginning.texts) >= n:
-                return beginning
-        is_enough = bool(beginning.texts) or not others
-        if one_file and is_enough and beginning.counter.counts()["read"]:
-            break
-    return beginning
 
 
 @dataclasses.dataclass(frozen=True)
@@ -254,7 +153,7 @@ class ShardReader:
     # The functions below are graphs already; converting them takes autograph seconds per shard.
     @tf.autograph.experimental.do_not_convert
     def dataset(self, seed: int | None) -> tf.data.Dataset:
-        """Return one epoch of the shard as {"text": string scalar}.
+        """Return one epoch of the shard as string scalars by feature.
 
         `seed` is of the random numbers of shuffled epochs; None draws one.
         """
@@ -266,8 +165,11 @@ class ShardReader:
             has = lambda step: call(self._has, _IS_TRUE, *key, step)
             return tf.data.Dataset.range(1 << 60).take_while(has).map(lambda step: (*key, step))
 
+        features = self._split.column.features
+
         def of_batch(*key):
-            return tf.data.Dataset.from_tensor_slices({"text": call(self._texts, TEXTS, *key)})
+            texts = call(self._texts, [TEXTS] * len(features), *key)
+            return tf.data.Dataset.from_tensor_slices(dict(zip(features, texts, strict=True)))
 
         zero = tf.data.Dataset.from_tensors(tf.constant(0, tf.int64))
         epochs = random_epoch(seed) if self._shuffle else zero
@@ -297,15 +199,17 @@ class ShardReader:
     def _has(self, epoch, file, part, step) -> np.bool_:
         return np.bool_(self._batch(int(epoch), int(file), int(part), int(step)) is not None)
 
-    def _texts(self, *position) -> np.ndarray:
-        _, file, part, step = position = tuple(map(int, position))
-        batch = self._batch(*position) or []
+    def _texts(self, *position) -> list[np.ndarray]:
+        """Return the texts of a batch, [k] of each feature."""
+        epoch, file, part, step = position = tuple(map(int, position))
+        batch = self._batch(epoch, file, part, step) or []
         if self._share.by_records:
             batch = batch[self._share.index :: self._share.num_shards]
-        found = self._split.screen(self._split.files[file], batch)
-        place = (file, part, step)
-        self._counter.add_batch(self._split.name, self._shard, place, found.codes)
-        return self._permute(as_array(found.usable), *position)
+        screened = self._split.screen(self._split.files[file], batch)
+        self._counter.add_records(self._split.name, screened.codes)
+        columns = zip(*screened.usable, strict=True) if screened.usable else ()
+        texts = [*columns] or [()] * len(self._split.column.features)
+        return [self._permute(as_array(column), *position) for column in texts]
 
     def _batch(self, epoch: int, file: int, part: int, step: int) -> list | None:
         """Return a batch of records, None behind the last of the part."""
@@ -336,7 +240,7 @@ class ShardReader:
             return None
 
 
-def as_array(texts: list[bytes]) -> np.ndarray:
+def as_array(texts: Sequence[bytes]) -> np.ndarray:
     """Return texts as an array of objects, [k], which TensorFlow takes for strings."""
     out = np.empty([len(texts)], object)
     out[:] = texts

@@ -16,6 +16,7 @@ as it is repeated.
 """
 
 import errno
+import functools
 import mmap
 import tempfile
 import threading
@@ -28,9 +29,10 @@ import tensorflow as tf
 from absl import logging
 
 from common.errors import UserError
-from tasks.corpus.reader import TEXTS, CorpusSplit, as_array, random_epoch
+from tasks.corpus.reader import TEXTS, as_array, random_epoch
 from tasks.corpus.records.counts import EXTRA_COPIES, RecordCounter, code
 from tasks.corpus.records.documents import Screened
+from tasks.corpus.split import CorpusSplit
 from tasks.corpus.storage.files import CorpusFile
 from tasks.corpus.storage.retry import shutting_down
 from tasks.corpus.tf_callbacks import call
@@ -39,8 +41,7 @@ BLOCK_RECORDS, BLOCK_BYTES = 512, 1 << 20  # the most of a block, whose texts ar
 ROUNDS = 8  # of a permutation
 _COUNT = tf.TensorSpec([], tf.int64)
 _SHARDS_KEY = (0, 0, 0, 1)  # of the permutation that divides the records among shards
-_SKIPPED = -1  # the length of a skipped record's text
-_ENTRY = np.dtype([("start", np.int64), ("length", np.int32), ("code", np.int32)])
+_SKIPPED = -1  # the length of a skipped record's first text
 
 
 def permute(positions: np.ndarray, n: int, key: Sequence[int]) -> np.ndarray:
@@ -100,7 +101,14 @@ class RecordStore:
         self._split, self._counter = split, counter
         self._lock = threading.Lock()
         self._texts: mmap.mmap | bytes | None = None  # None until the files were read
-        self._entries: np.ndarray = np.empty(0, _ENTRY)
+        lengths = ("lengths", np.int32, (len(split.column.features),))
+        self._entry = np.dtype([("start", np.int64), lengths, ("code", np.int32)])
+        self._entries: np.ndarray = np.empty(0, self._entry)
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The names of a record's texts."""
+        return self._split.column.features
 
     def __len__(self) -> int:
         """Return the number of records; the first call reads all files.
@@ -113,23 +121,38 @@ class RecordStore:
                 self._texts = self._read_files()
         return len(self._entries)
 
-    @property
+    @functools.cached_property
     def mean_bytes(self) -> float:
-        """The mean length of a record's text, at least 1."""
-        return max(len(self._texts or b"") / max(len(self), 1), 1.0)
+        """The mean length of a record's texts, at least 1.
 
-    def read(self, numbers: np.ndarray) -> tuple[list[bytes], np.ndarray]:
+        A byte between two texts of a record is counted too, as it was when positions were saved
+        first: the size of a block depends on it.
+        """
+        n = len(self)
+        between = self._entry["lengths"].shape[0] - 1
+        is_stored = (self._entries["lengths"][:, 0] != _SKIPPED) & (
+            self._entries["code"] != code(EXTRA_COPIES)
+        )
+        total = len(self._texts or b"") + between * int(is_stored.sum())
+        return max(total / max(n, 1), 1.0)
+
+    def read(self, numbers: np.ndarray) -> tuple[list[list[bytes]], np.ndarray]:
         """Return the usable texts among the records of these numbers, and all records' codes.
 
-        `numbers` are int64 [k], each below `len(self)`; the codes are int32 [k], see `counts.code`.
+        `numbers` are int64 [k], each below `len(self)`. The texts are a list for each feature; the
+        codes are int32 [k], see `counts.code`.
         """
         texts = self._texts
         assert texts is not None, "no number is valid before `len` has read the files"
         chosen = self._entries[numbers]
-        usable = chosen[chosen["length"] != _SKIPPED]
-        starts, ends = usable["start"], usable["start"] + usable["length"]
-        places = zip(starts.tolist(), ends.tolist(), strict=True)
-        return [texts[start:end] for start, end in places], chosen["code"]
+        usable = chosen[chosen["lengths"][:, 0] != _SKIPPED]
+        ends = usable["start"][:, np.newaxis] + np.cumsum(usable["lengths"], 1, np.int64)
+        starts = ends - usable["lengths"]
+        columns = [
+            [texts[start:end] for start, end in zip(*places, strict=True)]
+            for places in zip(starts.T.tolist(), ends.T.tolist(), strict=True)
+        ]
+        return columns, chosen["code"]
 
     def _read_files(self) -> mmap.mmap | bytes:
         started, split = time.monotonic(), self._split
@@ -158,7 +181,7 @@ class RecordStore:
             texts.flush()
             entries.flush()
             if entries.tell():
-                self._entries = np.memmap(entries, _ENTRY, "r")
+                self._entries = np.memmap(entries, self._entry, "r")
             used = texts.tell()
             return mmap.mmap(texts.fileno(), used, access=mmap.ACCESS_READ) if used else b""
 
@@ -189,17 +212,20 @@ class RecordStore:
 
         return store
 
-    def _append(self, found: Screened, texts: BinaryIO, entries: BinaryIO) -> None:
-        made = np.empty(len(found.texts), _ENTRY)
-        made["length"] = [_SKIPPED if text is None else len(text) for text in found.texts]
-        made["code"] = found.codes
-        is_stored = (made["length"] != _SKIPPED) & (found.codes != code(EXTRA_COPIES))
+    def _append(self, screened: Screened, texts: BinaryIO, entries: BinaryIO) -> None:
+        added = np.zeros(len(screened.documents), self._entry)
+        if screened.documents:
+            skipped = [_SKIPPED] * added["lengths"].shape[1]
+            sizes = lambda document: skipped if document is None else [*map(len, document)]
+            added["lengths"] = [sizes(document) for document in screened.documents]
+        added["code"] = screened.codes
+        is_stored = (added["lengths"][:, 0] != _SKIPPED) & (screened.codes != code(EXTRA_COPIES))
+        size = added["lengths"].sum(1, np.int64)
         # A copy ends, and begins, where its record does.
-        ends = texts.tell() + np.cumsum(made["length"] * is_stored, dtype=np.int64)
-        made["start"] = ends - made["length"]
-        stored = zip(found.texts, is_stored, strict=True)
-        texts.write(b"".join(text for text, is_new in stored if text is not None and is_new))
-        entries.write(made.tobytes())
+        added["start"] = texts.tell() + np.cumsum(size * is_stored) - size
+        stored = zip(screened.documents, is_stored, strict=True)
+        texts.writelines(text for document, is_new in stored if is_new for text in document or ())
+        entries.write(added.tobytes())
 
 
 def _cut(stored: Sequence[BinaryIO], marks: Sequence[int]) -> None:
@@ -238,15 +264,16 @@ class PermutedReader:
     # The functions below are graphs already; converting them takes autograph seconds per shard.
     @tf.autograph.experimental.do_not_convert
     def dataset(self) -> tf.data.Dataset:
-        """Return the epochs of the shard as {"text": string scalar}."""
+        """Return the epochs of the shard as string scalars by feature."""
+        features = self._store.features
 
         def of_epoch(epoch):
             count = call(self._blocks, _COUNT, epoch)
             return tf.data.Dataset.range(count).map(lambda block: (epoch, block))
 
         def of_block(epoch, block):
-            texts = call(self._texts, TEXTS, epoch, block)
-            return tf.data.Dataset.from_tensor_slices({"text": texts})
+            texts = call(self._texts, [TEXTS] * len(features), epoch, block)
+            return tf.data.Dataset.from_tensor_slices(dict(zip(features, texts, strict=True)))
 
         numbered = tf.data.Dataset.range(self._epochs or 1 << 60)
         epochs = random_epoch(self._seed) if self._epochs == 1 else numbered
@@ -279,16 +306,17 @@ class PermutedReader:
         chosen = index + num_shards * permute(positions, len(places), (*key, index))
         return permute(chosen, n, _SHARDS_KEY)
 
-    def _texts(self, epoch, block) -> np.ndarray:
+    def _texts(self, epoch, block) -> list[np.ndarray]:
+        """Return the texts of a block, [k] of each feature."""
         start = int(block) * self._block
         numbers = self.numbers(int(epoch), start, start + self._block)
         if not len(numbers):
             self._end_epoch()
-            return as_array([])
-        texts, codes = self._store.read(numbers)
-        self._counter.add_numbers(self._split, numbers, len(self._store), codes)
-        self._texts_read += len(texts)
-        return as_array(texts)
+            return [as_array([])] * len(self._store.features)
+        columns, codes = self._store.read(numbers)
+        self._counter.add_records(self._split, codes)
+        self._texts_read += len(columns[0])
+        return [as_array(column) for column in columns]
 
     def _end_epoch(self) -> None:
         """Count the epoch; raise UserError where a text would be looked for without end."""

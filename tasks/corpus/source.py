@@ -26,7 +26,6 @@ one file).
 """
 
 import collections
-import contextlib
 import copy
 import json
 import zlib
@@ -36,33 +35,25 @@ from typing import Any, Self, TypeVar
 import numpy as np
 import seqio
 import tensorflow as tf
-from absl import logging
 
 import gin
 from common.errors import UserError
-from common.tables import counted
-from tasks.corpus import held_out as holding
-from tasks.corpus import slices, tf_callbacks
+from common.source import EPOCHS, PARTS, RECORDS, Reading, Source
+from tasks.corpus import beginning, held_out, slices, tf_callbacks
 from tasks.corpus.catalog import Catalog, Files, reached
 from tasks.corpus.listing import Listing
-from tasks.corpus.reader import Beginning, CorpusSplit, ShardReader, assign, read_beginning
+from tasks.corpus.reader import ShardReader, assign
 from tasks.corpus.records.counts import CODED, RecordCounter
-from tasks.corpus.records.documents import Column, Columns
-from tasks.corpus.records.formats import (
-    DOCUMENTS,
-    LONGEST_LINE,
-    PartLayout,
-    check_documents,
-    columns_missing,
-)
+from tasks.corpus.records.documents import Column, Columns, Document
+from tasks.corpus.records.formats import DOCUMENTS, LONGEST_LINE, PartLayout, check_documents
 from tasks.corpus.shuffle import PermutedReader, RecordStore
 from tasks.corpus.slices import SplitPart, Splits
+from tasks.corpus.split import CorpusSplit
 from tasks.corpus.storage.files import CorpusFile
 from tasks.corpus.storage.retry import RetryPolicy
 
 T = TypeVar("T")
-RECORDS, EPOCHS, PARTS = "records", "epochs", "parts"
-FOOTERS_S = 10.0  # for the footers of all parquet files, before a run
+PEEK_S = 30.0  # for the first documents, which are read before a run
 MIXED = 10_000  # documents of a slice that are shuffled together
 
 
@@ -78,8 +69,10 @@ def full_shuffle(gigabytes: float = 2.0) -> float:
     """
     if not gigabytes >= 0:
         raise UserError(
-            f"tasks.corpus.source.full_shuffle.gigabytes is {gigabytes}, but must be 0, to stream "
-            "every corpus, or above"
+            "tasks.corpus.source.full_shuffle.gigabytes",
+            gigabytes,
+            "but must not be negative",
+            "set it to 0 to stream every corpus, or above",
         )
     return gigabytes
 
@@ -93,7 +86,7 @@ def bad_files(skip: bool = False) -> bool:
     return skip
 
 
-class CorpusSource(seqio.DataSource):
+class CorpusSource(Source):
     """Documents of a corpus as {"text": string scalar}.
 
     Args:
@@ -134,7 +127,7 @@ class CorpusSource(seqio.DataSource):
     ):
         check_documents(DOCUMENTS[0] if documents is None else documents)
         self.catalog = Catalog(corpus, config, revision, files, splits, held_out)
-        self.name, self.config = self.catalog.name, config
+        self.config = config
         self.column = column if isinstance(column, Column) else Column(column)
         self.documents, self.asks_for_documents = documents or DOCUMENTS[0], documents is None
         self.max_chars = max_chars
@@ -146,7 +139,6 @@ class CorpusSource(seqio.DataSource):
         self._orders: dict[str, str] = {}  # by split, where a data position has decided it
         self._stores: dict[CorpusSplit, RecordStore] = {}
         self._sizes: dict[str, int] = {}  # documents, by split
-        self._epochs: int | None = 1  # of the datasets of RECORDS or EPOCHS that are made
         self.reset_counter()
 
     def with_column(self, column: Column) -> Self:
@@ -157,18 +149,9 @@ class CorpusSource(seqio.DataSource):
         return other
 
     @property
-    def splits(self) -> Splits:
-        """The names of all splits; a slice of one, such as "test[:500]", is among them."""
-        return Splits(self.catalog.names(self.retry_policy))
-
-    def use_splits(self, splits: Sequence[str]) -> None:
-        """Use the names of the splits that another host has found."""
-        self.catalog.use_names(splits)
-
-    @property
-    def supports_arbitrary_sharding(self) -> bool:
-        """Any number of shards is supported, regardless of the number of files."""
-        return True
+    def name(self) -> str:
+        """The corpus, as messages name it, without what is secret."""
+        return self.catalog.name
 
     @property
     def retry_policy(self) -> RetryPolicy:
@@ -186,23 +169,21 @@ class CorpusSource(seqio.DataSource):
         """Whether reading it never crosses the network."""
         return self.catalog.is_local
 
-    def reset_counter(self) -> None:
-        """Count the records of this source from zero."""
-        self.counter = RecordCounter(self.name)
-        tf_callbacks.report_at_exit(self.counter)
+    @property
+    def supports_arbitrary_sharding(self) -> bool:
+        """Any number of shards is supported, regardless of the number of files."""
+        return True
 
-    def record_counts(self, split: str | None = None, distinct: bool = False) -> dict[str, int]:
-        """Return this process's record counts of a split; see `RecordCounter.counts`.
+    # Which splits and files there are.
 
-        A split held out has only its examples: it is chosen after the entire file was read, and a
-        skipped record has no text to choose it by, so that 'train' counts all records.
-        """
-        counts = self.counter.counts(split and slices.full(split), distinct)
-        if split and self.catalog.is_held_out(split):
-            counts |= dict.fromkeys(("read", *CODED), 0)
-        return counts
+    @property
+    def splits(self) -> Splits:
+        """The names of all splits; a slice of one, such as "test[:500]", is among them."""
+        return Splits(self.catalog.names(self.retry_policy))
 
-    # What files there are.
+    def use_splits(self, splits: Sequence[str]) -> None:
+        """Use the names of the splits that another host has found."""
+        self.catalog.use_names(splits)
 
     def list_files(self, split: str, retry_policy: RetryPolicy | None = None) -> list[CorpusFile]:
         """Return the split's files, sorted.
@@ -221,27 +202,26 @@ class CorpusSource(seqio.DataSource):
         """Return the addresses of the split's files, without what is secret."""
         return [str(file) for file in self.list_files(split)]
 
-    def _listing(self, split: str, retry_policy: RetryPolicy | None = None) -> Listing:
-        return self.catalog.listing(split, retry_policy or self.retry_policy)
+    def listing(self, split: str) -> list:
+        """Return a split's files as JSON, for `use_listing` on other hosts."""
+        return self.catalog.as_json(split, self.retry_policy)
+
+    def use_listing(self, split: str, listing: list) -> None:
+        """Use the `listing` of another host, so that not every host asks the hub."""
+        self.catalog.use(split, listing)
 
     def shares(self, split: str) -> Mapping[str, float]:
         """Return the shares of the documents in a split's files that are held out, by split."""
         return self.catalog.shares(split)
 
-    def texts(self, split: str) -> Iterator[list[bytes]]:
-        """Yield the usable documents in a split's files, with those held out, batch by batch."""
-        corpus = self.corpus_split(split).in_small_parts()
-        for file in corpus.files:
-            try:
-                yield from (found.usable for found in corpus.screened(file))
-            except UserError:
-                if not corpus.skips_bad_files:
-                    raise
+    def text_bytes(self, split: str) -> int | None:
+        """Return roughly how many bytes of text a split has, None if it is unknown."""
+        return reached(self.name, "measuring", self._listing(split).text_bytes, self.retry_policy)
 
-    def _reached(self, doing: str, fn: Callable[[], T], policy: RetryPolicy | None = None) -> T:
-        return reached(self.name, doing, fn, policy or self.retry_policy)
+    def _listing(self, split: str, retry_policy: RetryPolicy | None = None) -> Listing:
+        return self.catalog.listing(split, retry_policy or self.retry_policy)
 
-    # What a data position depends on; see t5x.input_pipeline.corpora.ResumableSource.
+    # What a data position depends on.
 
     def identity(self, split: str) -> dict[str, Any]:
         """Return the state of the corpus: its files and their contents, and what changes an epoch.
@@ -259,31 +239,13 @@ class CorpusSource(seqio.DataSource):
             **({"slice": f"{part.begin}:{part.end}"} if part else {}),
         }
 
-    def pin_revision(self, revision: str) -> None:
-        """Read the hub's data set at a commit, unless a revision is already set."""
-        self.catalog.pin_revision(revision)
-
     def check_saved(self, split: str, saved: Mapping[str, Any]) -> None:
         """Raise UserError if a saved `identity` is of other documents held out."""
         self.catalog.check_saved(split, saved)
 
-    def listing(self, split: str) -> list:
-        """Return a split's files as JSON, for `use_listing` on other hosts."""
-        return self.catalog.as_json(split, self.retry_policy)
-
-    def use_listing(self, split: str, listing: list) -> None:
-        """Use the `listing` of another host, so that not every host asks the hub."""
-        self.catalog.use(split, listing)
-
-    # In what order an epoch has the records.
-
-    def text_bytes(self, split: str) -> int | None:
-        """Return roughly how many bytes of text a split has, None if it is unknown."""
-        return self._reached("measuring", self._listing(split).text_bytes)
-
-    def _is_permuted(self, split: str) -> bool:
-        size = self.text_bytes(split)
-        return size is not None and size <= full_shuffle() * 1e9
+    def pin_revision(self, revision: str) -> None:
+        """Read the hub's data set at a commit, unless a revision is already set."""
+        self.catalog.pin_revision(revision)
 
     def order(self, split: str) -> str:
         """Return the order of shuffled epochs, RECORDS, EPOCHS or PARTS.
@@ -293,18 +255,15 @@ class CorpusSource(seqio.DataSource):
         """
         if part := slices.parse(split):
             raise UserError(
-                f"split {split!r} of corpus {self.name!r} is a slice, which is evaluated and "
-                f"decoded but never trained on: train on {part.split!r}, or on files of its own"
+                f"split {split!r} of corpus {self.name!r}",
+                why="is a slice, which is evaluated and decoded but never trained on",
+                to_set=f"train on {part.split!r}, or on files of its own",
             )
         if split in self._orders:
             return self._orders[split]
-        if not self._is_permuted(split):
+        if not self._is_small(split):
             return PARTS
         return EPOCHS if isinstance(self.column, Columns) else RECORDS
-
-    def keeps_epochs(self, split: str) -> bool:
-        """Return whether what reads the split must not mix one epoch with the next."""
-        return self.order(split) == EPOCHS
 
     def pin_order(self, split: str, order: str) -> None:
         """Keep the order of a saved data position."""
@@ -319,7 +278,7 @@ class CorpusSource(seqio.DataSource):
         size = self.text_bytes(split)
         if size is None:
             remedy = "shuffle its files beforehand, since their size is unknown"
-        elif self._is_permuted(split):
+        elif self._is_small(split):
             remedy = "this run keeps the order of its saved data position"
         else:
             limit = "tasks.corpus.source.full_shuffle.gigabytes"
@@ -327,19 +286,10 @@ class CorpusSource(seqio.DataSource):
         reach = assign(self.corpus_split(split), 0, num_shards).reach()
         return f"{reach} (a sorted corpus no further: {remedy})"
 
-    @contextlib.contextmanager
-    def repeated(self, epochs: int | None) -> Iterator[None]:
-        """Let shuffled datasets made meanwhile have `epochs` epochs, None for endlessly many.
-
-        A dataset of RECORDS or EPOCHS that repeats itself numbers its epochs. One that
-        `Dataset.repeat` repeats after `Dataset.map` in parallel may lose the number of the next
-        epoch if its position is saved near the end of one. Datasets of PARTS have one epoch.
-        """
-        before, self._epochs = self._epochs, epochs
-        try:
-            yield
-        finally:
-            self._epochs = before
+    def _is_small(self, split: str) -> bool:
+        """Return whether all records of a split are permuted."""
+        size = self.text_bytes(split)
+        return size is not None and size <= full_shuffle() * 1e9
 
     # The documents.
 
@@ -354,6 +304,7 @@ class CorpusSource(seqio.DataSource):
             self.max_chars,
             retry_policy or self.retry_policy,
             bad_files(),
+            self.catalog.buckets(split),
         )
 
     def get_dataset(
@@ -375,118 +326,110 @@ class CorpusSource(seqio.DataSource):
         `sequence_length`, `use_cached` and `num_epochs` are unused.
         """
         shard = shard_info or seqio.ShardInfo(0, 1)
+        reading = Reading(
+            split, shuffle, seed, shard.index, shard.num_shards, order=order, counter=self.counter
+        )
+        return self.open(split, reading)
+
+    def open(self, split: str, reading: Reading) -> tf.data.Dataset:
+        """Return a dataset of documents, texts by feature; see `Reading`.
+
+        One of RECORDS or EPOCHS repeats itself for `reading.epochs`; others have one epoch.
+        """
         if part := slices.parse(split):
-            return self._sliced(part, shuffle, seed, shard)
-        if seed is not None:
-            seed = zlib.crc32(str(seed).encode())
+            return self._open_part(part, reading)
+        seed = reading.seed if reading.seed is None else zlib.crc32(str(reading.seed).encode())
+        counter = reading.counter or RecordCounter(self.name)
         # The files are listed here, so that a missing corpus fails before the first step.
         corpus = self.corpus_split(split)
-        if shuffle and (order := order or self.order(split)) != PARTS:
-            store = self._stores.setdefault(corpus, RecordStore(corpus, self.counter))
-            place = (shard.index, shard.num_shards)
-            in_turn = order == EPOCHS and self._epochs != 1
-            reader = PermutedReader(store, split, place, self.counter, seed, self._epochs, in_turn)
-            return holding.keep(reader.dataset(), self.catalog.buckets(split))
-        share = assign(corpus, shard.index, shard.num_shards)
-        dataset = ShardReader(share, shuffle, self.counter).dataset(seed)
-        return holding.keep(dataset, self.catalog.buckets(split))
+        order = (reading.order or self.order(split)) if reading.shuffle else PARTS
+        if order == PARTS:
+            share = assign(corpus, reading.shard, reading.shards)
+            dataset = ShardReader(share, reading.shuffle, counter).dataset(seed)
+        else:
+            store = self._stores.setdefault(corpus, RecordStore(corpus, counter))
+            shard = (reading.shard, reading.shards)
+            in_turn = order == EPOCHS and reading.epochs != 1
+            reader = PermutedReader(store, split, shard, counter, seed, reading.epochs, in_turn)
+            dataset = reader.dataset()
+        return held_out.keep(dataset, corpus.buckets, self.column.features)
 
-    def _sliced(
-        self, part: SplitPart, shuffle: bool, seed: int | None, shard: seqio.ShardInfo
-    ) -> tf.data.Dataset:
+    def _open_part(self, part: SplitPart, reading: Reading) -> tf.data.Dataset:
         """Return a shard of one epoch of a slice; each shard reads the split up to its end."""
         # All shards read the same records, which the first one counts.
-        with contextlib.nullcontext() if shard.index == 0 else self._uncounted():
-            dataset = self.get_dataset(part.split, False)
+        counter = reading.counter if reading.shard == 0 else None
+        dataset = self.open(part.split, Reading(shuffle=False, counter=counter))
         begin, end = part.bounds(lambda: self._count(part))
         dataset = dataset.skip(begin).take(-1 if end is None else end - begin)
-        dataset = dataset.shard(shard.num_shards, shard.index)
-        return dataset.shuffle(MIXED, seed) if shuffle else dataset
+        dataset = dataset.shard(reading.shards, reading.shard)
+        return dataset.shuffle(MIXED, reading.seed) if reading.shuffle else dataset
 
     def _count(self, part: SplitPart) -> int:
         """Return the number of a split's documents, which are read once for it."""
-        if not self._is_permuted(part.split):
+        if not self._is_small(part.split):
             raise UserError(
-                f"split {part.split!r} of corpus {self.name!r} is a stream of unknown length, so "
-                f"{part.split}[{part.begin}:{part.end}] cannot be counted from its end or in "
-                f"percent: give numbers from its beginning, such as {part.split}[:500]"
+                f"{part.split}[{part.begin}:{part.end}]",
+                why="cannot be counted from the end or in percent, because split "
+                f"{part.split!r} of corpus {self.name!r} is a stream of unknown length",
+                to_set=f"give numbers from its beginning, such as {part.split}[:500]",
             )
         if part.split not in self._sizes:
-            with self._uncounted():
-                documents = self.get_dataset(part.split, False)
+            documents = self.open(part.split, Reading(shuffle=False))
             self._sizes[part.split] = int(documents.reduce(np.int64(0), lambda n, _: n + 1))
         return self._sizes[part.split]
 
-    @contextlib.contextmanager
-    def _uncounted(self) -> Iterator[None]:
-        """Let datasets made meanwhile leave their records out of the counts."""
-        counter, self.counter = self.counter, RecordCounter(self.name)
-        try:
-            yield
-        finally:
-            self.counter = counter
+    def texts(self, split: str) -> Iterator[list[Document]]:
+        """Yield the usable documents in a split's files, with those held out, batch by batch."""
+        return self.corpus_split(split).documents()
 
-    # Looks at the first documents, before a run.
+    # The first documents, before a run.
 
-    def peek(self, split: str = "train", n: int = 1, limit_s: float = 30.0) -> list[str]:
+    def peek(self, split: str = "train", n: int = 1, limit_s: float = PEEK_S) -> list[str]:
         """Return the first `n` texts of a split, reading little: the check before a run.
 
         Raises:
           UserError: one sentence: the split, column, file or token is missing, the corpus is
             unreachable, or has no usable text at its beginning.
         """
-        found = self._beginning(split, n, limit_s, one_file=True)
-        self._check_columns(split)
-        if not found.texts and self.catalog.is_held_out(split) and found.counter.counts()["read"]:
-            raise self._nothing_held_out(slices.full(split))
-        if not found.texts:
-            raise UserError(
-                f"{self._listing(split).files[0]} has no usable text in column "
-                f"{self.column.name!r}: of {counted(found.counter.counts()['read'], 'record')} "
-                f"read, skipped {found.counter.skipped()}{found.remedy(self.column)}"
-            )
-        return [text.decode() for text in found.texts[:n]]
+        documents = self._peek(split, n, limit_s)
+        return [b"\n".join(document).decode() for document in documents]
 
-    def _nothing_held_out(self, split: str) -> UserError:
-        least = holding.least_share(self.texts("train"))
-        to_set = "add documents"
-        if least:
-            to_set = (
-                f"write held_out={{{split!r}: {least:g}}} in the source, or more, or add documents"
-            )
-        return UserError(
-            f"split {split!r} of corpus {self.name!r}",
-            why=f"has no document, so few does 'train' have for held_out {self.shares(split)}",
-            to_set=to_set,
-        )
+    def _peek(self, split: str, n: int, limit_s: float = PEEK_S) -> list[Document]:
+        return self._read_beginning(split, beginning.first_documents, n, limit_s)
 
     def unknown_labels(self, split: str, n: int) -> collections.Counter[str]:
         """Return how often each label that is no class is in the records of the first `n` texts."""
-        return collections.Counter(self._beginning(split, n, 30.0).labels)
+        return collections.Counter(
+            self._read_beginning(split, beginning.read_beginning, n, PEEK_S).labels
+        )
 
-    def _check_columns(self, split: str) -> None:
-        """Raise UserError if a parquet file lacks a column, by all footers read in FOOTERS_S."""
-        files, fields = self._listing(split).files, self.column.fields
-        errors = columns_missing(files, fields, FOOTERS_S)
-        if errors:
-            more = f" ({counted(len(errors) - 1, 'more file')} too)" if len(errors) > 1 else ""
-            if not bad_files():
-                raise UserError(f"{errors[0]}{more}")
-            logging.warning("%s%s: skipped", errors[0], more)
-
-    def check_shards(self, split: str, num_shards: int, limit_s: float = 30.0) -> None:
+    def check_shards(self, split: str, num_shards: int, limit_s: float = PEEK_S) -> None:
         """Raise UserError if a split has fewer usable texts than shards, which need one each."""
         num_shards = 1 if self.order(split) == EPOCHS else num_shards
-        found = len(self._beginning(split, num_shards, limit_s).texts)
-        if found < num_shards:
-            raise UserError(
-                f"split {split!r} of corpus {self.name!r} has {counted(found, 'usable text')}, but "
-                f"its {num_shards} shards need one each: add texts, or set BATCH_SIZE to an odd "
-                "number, which makes one shard a process"
-            )
+        self._read_beginning(split, beginning.check_shards, num_shards, limit_s)
 
-    def _beginning(self, split: str, n: int, limit_s: float, one_file: bool = False) -> Beginning:
+    def _read_beginning(
+        self, split: str, read: Callable[[CorpusSplit, int], T], n: int, limit_s: float
+    ) -> T:
         policy = RetryPolicy(limit_s=limit_s)
-        corpus, buckets = self.corpus_split(split, policy), self.catalog.buckets(split)
-        read = lambda: read_beginning(corpus, n, one_file, buckets)
-        return self._reached("reading the beginning of", read, policy)
+        corpus = self.corpus_split(split, policy)
+        action = "reading the beginning of"
+        return reached(self.name, action, lambda: read(corpus, n), policy)
+
+    # The records that were read.
+
+    def reset_counter(self) -> None:
+        """Count the records of this source from zero."""
+        self.counter = RecordCounter(self.name)
+        tf_callbacks.report_at_exit(self.counter)
+
+    def record_counts(self, split: str | None = None) -> dict[str, int]:
+        """Return this process's record counts of a split; see `RecordCounter.counts`.
+
+        A split held out has only its examples: it is chosen after the entire file was read, and a
+        skipped record has no text to choose it by, so that 'train' counts all records.
+        """
+        counts = self.counter.counts(split and slices.full(split))
+        if split and self.catalog.is_held_out(split):
+            counts |= dict.fromkeys(("read", *CODED), 0)
+        return counts

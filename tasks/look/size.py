@@ -84,5 +84,6 @@ def _share_of_text(source: CorpusSource, split: str) -> float | None:
     layout = dataclasses.replace(source.layout, part_bytes=_SAMPLE_BYTES)
     size = 0
     for batch in layout.batches(file, 0):
-        size += sum(map(len, screen(batch, source.column, source.max_chars).usable))
+        documents = screen(batch, source.column, source.max_chars).usable
+        size += sum(len(text) for document in documents for text in document)
     return size / min(file.length or _SAMPLE_BYTES, _SAMPLE_BYTES)

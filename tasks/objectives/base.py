@@ -20,6 +20,7 @@ import seqio
 import tensorflow as tf
 
 from common.errors import UserError
+from common.source import DEFAULT_READING, Reading
 from tasks import vocabularies
 from tasks.text import tokenize
 from tasks.text.token_chunks import CHUNKS_A_CALL, split_tokens, unbatch
@@ -59,10 +60,13 @@ class Objective:
         return {"inputs": feature, "targets": feature}
 
     def tokenize(
-        self, dataset: tf.data.Dataset, output_features: Mapping[str, seqio.Feature]
+        self,
+        dataset: tf.data.Dataset,
+        output_features: Mapping[str, seqio.Feature],
+        reading: Reading = DEFAULT_READING,
     ) -> tf.data.Dataset:
         """Turn documents {"text"} into what `preprocess` reads, {"targets": int32 [n]}."""
-        return tokenize.tokenize(dataset, dict(output_features))
+        return tokenize.tokenize(dataset, dict(output_features), reading=reading)
 
     def preprocess(
         self,

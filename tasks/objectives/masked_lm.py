@@ -29,7 +29,8 @@ import tensorflow as tf
 
 import gin
 from common.errors import UserError
-from tasks import purpose, vocabularies
+from common.source import DEFAULT_READING, Reading
+from tasks import vocabularies
 from tasks.corpus import tf_callbacks
 from tasks.objectives import sequences
 from tasks.objectives.base import Lengths, Objective
@@ -140,7 +141,10 @@ class MaskedLM(Objective):
         return Lengths(inputs_length - special, inputs_length)
 
     def tokenize(
-        self, dataset: tf.data.Dataset, output_features: Mapping[str, seqio.Feature]
+        self,
+        dataset: tf.data.Dataset,
+        output_features: Mapping[str, seqio.Feature],
+        reading: Reading = DEFAULT_READING,
     ) -> tf.data.Dataset:
         """Turn documents {"text"} into {"targets": int32 [n], "sentences": int32 [k]}.
 
@@ -161,7 +165,7 @@ class MaskedLM(Objective):
             sizes = np.bincount(document, weights=lengths, minlength=len(found)).astype(np.int64)
             return ids, lengths.astype(np.int32), sizes, counts
 
-        count = count_pieces(vocabulary)
+        count = count_pieces(vocabulary, reading)
 
         def fn(texts):
             specs = [_IDS, _IDS, _SIZES, _SIZES]
@@ -181,6 +185,7 @@ class MaskedLM(Objective):
         sequence_length: Mapping[str, int],
         output_features: Mapping[str, seqio.Feature],
         task: str = "(unnamed)",
+        reading: Reading = DEFAULT_READING,
     ) -> tf.data.Dataset:
         """Turn what `tokenize` returns into sequences of sentences with masks."""
         known = vocabularies.masking(output_features["targets"].vocabulary)
@@ -204,22 +209,24 @@ class MaskedLM(Objective):
             rows = dict(zip(names, map(ragged, flat), strict=False))
             return rows | ({"next_sentence_label": labels[:, tf.newaxis]} if self.pairs else {})
 
-        return unbatch(make_examples(self._with_density(batches, task)))
+        return unbatch(make_examples(self._with_density(batches, task, reading)))
 
-    def _with_density(self, batches: tf.data.Dataset, task: str) -> tf.data.Dataset:
+    def _with_density(
+        self, batches: tf.data.Dataset, task: str, reading: Reading
+    ) -> tf.data.Dataset:
         """Add the density of each batch, by the tokens of the earlier ones."""
-        now, start = purpose.current(), self.masking.density
-        if self.schedule is None or not now.trained:
+        start = self.masking.density
+        if self.schedule is None or not reading.trained:
             constant = start if self.schedule is None else self.schedule.final
             known = lambda x: x | {"density": tf.constant(constant, tf.float64)}
             return batches.map(known, synchronous=True)
-        if now.rate is None:
+        if reading.rate is None:
             raise UserError(
                 f"task {task}: the masking density is to change with the tokens that the task "
                 "reads, whose number is unknown in a mixture whose rates change with the step: "
                 "leave out MaskedLM's schedule, or register a task for each density"
             )
-        total = self.schedule.total(task) * now.rate / now.shards
+        total = self.schedule.total(task) * reading.rate / reading.shards
         change = self.schedule.final - start
 
         def count(seen, example):

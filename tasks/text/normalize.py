@@ -78,23 +78,24 @@ def preprocess(
     nfc: bool = True,
     whitespace: bool = True,
     spaces: bool = True,
+    reading=None,
 ):
-    """Normalize feature `key`, strings; without `spaces` remove all white space afterwards."""
+    """Normalize feature `key`, strings; without `spaces` remove all white space afterwards.
+
+    What comes in is counted for `reading`, a `common.source.Reading`.
+    """
     # Imported here so that training a vocabulary needs no TensorFlow.
     import numpy as np
     import tensorflow as tf
 
-    from tasks import purpose
     from tasks.corpus import slices, tf_callbacks
-
-    now = purpose.current()
 
     def count(texts: list[bytes]) -> None:
         """Count what comes in; see `tasks.corpus.records.counts.TEXTS`."""
-        if now.counter:
+        if reading and reading.counter:
             replaced = sum(text.count(_REPLACEMENT) for text in texts)
             counts = {"text_bytes": sum(map(len, texts)), "replaced_characters": replaced}
-            now.counter.add(counts, slices.full(now.split))
+            reading.counter.add(counts, slices.full(reading.split))
 
     def normalize_one(text: bytes) -> bytes:
         found = normalize(text.decode("utf-8", "replace"), cedilla, nfc, whitespace)

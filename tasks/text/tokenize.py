@@ -16,7 +16,8 @@ import seqio
 import tensorflow as tf
 from absl import logging
 
-from tasks import purpose, vocabularies
+from common.source import DEFAULT_READING, Reading
+from tasks import vocabularies
 from tasks.corpus import slices, tf_callbacks
 from tasks.corpus.records.counts import SPELLED
 from tasks.text.token_chunks import unbatch
@@ -26,7 +27,10 @@ DOCUMENTS_A_CALL = 64
 
 
 def tokenize(
-    dataset: tf.data.Dataset, output_features: dict[str, seqio.Feature], key: str = "text"
+    dataset: tf.data.Dataset,
+    output_features: dict[str, seqio.Feature],
+    key: str = "text",
+    reading: Reading = DEFAULT_READING,
 ) -> tf.data.Dataset:
     """Replace the text `key` of every document by its ids, without EOS, under "targets".
 
@@ -38,7 +42,7 @@ def tokenize(
     allowed = np.arange(vocabulary.vocab_size, dtype=np.int32)
     allowed[list(vocabularies.sentinels_if_any(vocabulary))] = vocabulary.unk_id
 
-    count = count_pieces(vocabulary)
+    count = count_pieces(vocabulary, reading)
 
     def fn(texts):
         ids = encode(texts)
@@ -50,7 +54,9 @@ def tokenize(
 
 
 def tokenize_examples(
-    dataset: tf.data.Dataset, output_features: Mapping[str, seqio.Feature]
+    dataset: tf.data.Dataset,
+    output_features: Mapping[str, seqio.Feature],
+    reading: Reading = DEFAULT_READING,
 ) -> tf.data.Dataset:
     """Replace the texts of every example by their ids, as `seqio.preprocessors.tokenize` does.
 
@@ -65,7 +71,7 @@ def tokenize_examples(
         vocabulary = output_features[name].vocabulary
         is_bytes = isinstance(vocabulary, seqio.ByteVocabulary)  # whose `encode_tf` takes one text
         ids = (batch_encoder(vocabulary) if is_bytes else vocabulary.encode_tf)(texts)
-        return ids.with_flat_values(count_pieces(vocabulary)(ids.flat_values, texts))
+        return ids.with_flat_values(count_pieces(vocabulary, reading)(ids.flat_values, texts))
 
     def fn(batch):
         texts = {k: v for k, v in batch.items() if k in output_features}
@@ -75,15 +81,16 @@ def tokenize_examples(
     return unbatch(dataset.batch(DOCUMENTS_A_CALL).map(fn, synchronous=True))
 
 
-def count_pieces(vocabulary: seqio.Vocabulary) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
+def count_pieces(
+    vocabulary: seqio.Vocabulary, reading: Reading
+) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
     """Return a function that counts ids, int32 [n], of texts, string [k], and returns the ids.
 
-    It counts for the dataset's purpose, in well under a hundredth of the time that ids take.
+    It counts for the reading, in well under a hundredth of the time that ids take.
     """
-    now = purpose.current()
-    if now.counter is None:
+    if reading.counter is None:
         return lambda ids, texts: ids
-    split, counter = slices.full(now.split), now.counter
+    split, counter = slices.full(reading.split), reading.counter
     unk_id = -1 if vocabulary.unk_id is None else vocabulary.unk_id
 
     special = "|".join(map(re.escape, vocabularies.special_names(vocabulary)))

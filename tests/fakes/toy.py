@@ -5,6 +5,7 @@ An example's inputs are a few letters, its targets the same letters: `abca` to `
 
 import functools
 import pathlib
+from collections.abc import Mapping
 from unittest import mock
 
 import flax
@@ -13,6 +14,7 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
+from common.source import Source
 from t5x import adafactor, checkpoints, decoding, models, schedules
 from t5x import train as train_module
 from t5x.checkpointing.config import CheckpointConfig, SaveCheckpointConfig
@@ -53,13 +55,23 @@ def likelihood(targets, scores):
     return {"likelihood": float(np.mean(scores))}
 
 
+class CountedSource(seqio.FunctionDataSource, Source):
+    """A source that says of its records what a test sets."""
+
+    counts: Mapping[str, int] = {}
+
+    def record_counts(self, split=None):
+        """Return `counts`."""
+        return dict(self.counts)
+
+
 def add_task(name: str, **settings) -> None:
     """Register a task of the toy language if it is not registered yet."""
     if name not in seqio.TaskRegistry.names():
         feature = seqio.Feature(VOCABULARY, add_eos=True)
         seqio.TaskRegistry.add(
             name,
-            source=seqio.FunctionDataSource(dataset, list(SPLITS), num_input_examples=SPLITS),
+            source=CountedSource(dataset, list(SPLITS), num_input_examples=SPLITS),
             preprocessors=[seqio.preprocessors.tokenize, seqio.preprocessors.append_eos],
             output_features={"inputs": feature, "targets": feature},
             shuffle_buffer_size=32,

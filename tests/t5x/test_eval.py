@@ -9,7 +9,6 @@ import pytest
 import seqio
 
 from fakes import toy
-from fakes.resumable import Corpus
 from t5x import eval as eval_script
 from t5x.checkpointing.config import RestoreCheckpointConfig
 from t5x.partitioning import PjitPartitioner
@@ -76,7 +75,7 @@ def test_the_latest_alone_and_another_mesh_give_the_same(folder, evaluated, tmp_
 def test_skipped_records_are_reported(folder, tmp_path, capsys, monkeypatch):
     source = toy.data().provider.source
     found = {"read": 28, "skipped_empty": 8, "examples": 40, "cut_inputs": 4}
-    Corpus(found).patch_into(monkeypatch, source)
+    monkeypatch.setattr(source, "counts", found)
     evaluate(folder, tmp_path, "latest")
     assert "8 of 28 records skipped" in capsys.readouterr().out
 

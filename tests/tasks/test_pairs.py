@@ -47,7 +47,7 @@ def test_long_texts_are_truncated_and_counted(tmp_path):
     assert rows[1]["targets_pretokenized"] == b"b" * 6  # metrics see the full text
     found = task.source.record_counts()
     assert (found["cut_inputs"], found["cut_targets"]) == (2, 1)
-    assert task.source.record_counts("train", distinct=True)["examples"] == 3
+    assert task.source.record_counts("train")["examples"] == 3
     assert task.source.record_counts("validation")["cut_inputs"] == 0  # each split has its own
     assert task.prefix == ""
 

@@ -41,51 +41,24 @@ def of_codes(codes: np.ndarray) -> Counter[str]:
 class RecordCounter:
     """Counts of one corpus, safe to add to from several threads.
 
-    A record that is read again, in another epoch, evaluation or run of the reader, counts again,
-    but is *distinct* once.
+    A record that is read again, in another epoch, evaluation or run of the reader, counts again.
     """
 
     def __init__(self, corpus: str):
         self.corpus = corpus
         self._lock = threading.RLock()
         self._counts: defaultdict[str | None, Counter[str]] = defaultdict(Counter)
-        # Of distinct records, by split and by what they are known by: the number of shards, which
-        # decides what a batch holds, or None where each has a number.
-        self._distinct: defaultdict[tuple[str, int | None], Counter[str]] = defaultdict(Counter)
-        self._numbers_read: dict[tuple[str, int], np.ndarray] = {}
-        # Of a part of a shard, the steps that were read: bit i of its number is of step i.
-        self._steps_read: defaultdict[tuple[str, int, tuple], int] = defaultdict(int)
         self._bad_files: set[tuple[str, str]] = set()  # split, address
         self._epochs: defaultdict[str, dict[tuple[int, int], int]] = defaultdict(dict)
 
     def add(self, counts: Mapping[str, int], split: str | None = None) -> None:
-        """Add counts by name, of which is not known whether they are distinct."""
+        """Add counts by name."""
         with self._lock:
             self._counts[split].update(counts)
 
-    def add_batch(
-        self, split: str, shard: tuple[int, int], batch: tuple[int, ...], codes: np.ndarray
-    ) -> None:
-        """Add all records of a batch, known by its place: numbers of a part, then the step in it.
-
-        `shard` is (index, number of shards). What a place holds is always the same.
-        """
-        with self._lock:
-            counts = of_codes(codes)
-            self.add(counts, split)
-            (index, num_shards), (*part, step) = shard, batch
-            place = (split, num_shards, (index, *part))
-            if not self._steps_read[place] >> step & 1:
-                self._steps_read[place] |= 1 << step
-                self._distinct[split, num_shards].update(counts)
-
-    def add_numbers(self, split: str, numbers: np.ndarray, total: int, codes: np.ndarray) -> None:
-        """Add records that are known by their numbers, int [k], among all `total` of the split."""
-        with self._lock:
-            read = self._numbers_read.setdefault((split, total), np.zeros(total, bool))
-            self.add(of_codes(codes), split)
-            self._distinct[split, None].update(of_codes(codes[~read[numbers]]))
-            read[numbers] = True
+    def add_records(self, split: str, codes: np.ndarray) -> None:
+        """Add records and copies with these codes, int [k]."""
+        self.add(of_codes(codes), split)
 
     def skip_file(self, split: str, file: object, error: Exception) -> None:
         """Count a file of a split that cannot be read, and log why."""
@@ -112,24 +85,19 @@ class RecordCounter:
             if min(shards.values()) > before:
                 logging.info("%s", self.sentence(split))
 
-    def counts(self, split: str | None = None, distinct: bool = False) -> dict[str, int]:
+    def counts(self, split: str | None = None) -> dict[str, int]:
         """Return the records read, skipped and changed, texts, examples cut, epochs completed.
 
         An epoch is complete when every shard that this process reads is. All names are present,
         also with 0, because hosts add up their counts name by name. Without `split` it is the sum
-        of all; `distinct` counts each record of a split once, and adds the `examples` made.
+        of all.
         """
         with self._lock:
             mine = (counts for of, counts in self._counts.items() if split in (None, of))
             total: Counter[str] = sum(mine, Counter())
             of_split = (shards for of, shards in self._epochs.items() if split in (None, of))
             epochs = [min(shards.values()) for shards in of_split if shards]
-            found = {name: total[name] for name in ("read", *CODED, *NOTES, *TEXTS)}
-            if distinct:
-                cuts = [counts for (of, _), counts in self._distinct.items() if of == split]
-                once = max(cuts, key=lambda counts: counts["read"], default=Counter())
-                found |= {name: once[name] for name in ("read", *CODED)}
-                found[MADE] = total[MADE]
+            found = {name: total[name] for name in ("read", *CODED, *NOTES, MADE, *TEXTS)}
             found[BAD_FILES] = sum(split in (None, of) for of, _ in self._bad_files)
             return {**found, "epochs": max(epochs, default=0)}
 

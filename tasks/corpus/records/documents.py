@@ -5,7 +5,7 @@ column = Column("body", min_chars=200, where={"language": "ro"})
 column = Column("body", copies={"quality": {7: 1, 9: 2}})
 column = Column("body", file_copies={"10_*": 3, "9_*": 2})
 found = screen(records, column, max_chars=1_000_000)
-found.usable                 # [b"un text", …]
+found.usable                 # [(b"un text",), …]
 counts.of_codes(found.codes) # {'read': 512, 'skipped_empty': 2}
 """
 
@@ -16,7 +16,7 @@ import fnmatch
 import math
 import string
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from tasks.corpus.records.counts import EXTRA_COPIES, code
 from tasks.corpus.records.values import MALFORMED, NOT_UTF8, TOO_LONG, UNREADABLE, UNUSABLE, value
 
 _CONTAINERS = (list, dict, bytes)
-SEPARATOR = "\x1f"  # between the texts of `Columns`; removed from the texts themselves
+Document: TypeAlias = tuple[bytes, ...]  # the text of each of a column's features, in UTF-8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,6 +63,8 @@ class Column:
         multiplies with `copies`.
       joined: what stands between the texts of a list that is in a column, such as "\\n".
     """
+
+    features: tuple[str, ...] = ("text",)  # the names of a document's texts
 
     def __init__(
         self,
@@ -136,6 +138,11 @@ class Column:
         return found
 
     def extract(self, record: Mapping) -> Any:
+        """Return the text of each feature, or the value in place of one that is no text."""
+        text = self.text(record)
+        return (text,) if isinstance(text, str) else text
+
+    def text(self, record: Mapping) -> Any:
         """Return the record's text, None if a column is null or absent, or a value that is none."""
         values = [value(record, field) for field in self._of]
         if self._joined is not None:
@@ -190,7 +197,7 @@ def _check_copies(where: str, copies: int) -> None:
 
 
 class Columns(Column):
-    """Several columns whose texts are kept apart, joined by SEPARATOR.
+    """Several columns, each of which is a feature of the document.
 
     Columns({"inputs": "{Title}\\n{Body}", "targets": "Y"}, {"targets": {"HQ": "high"}})
 
@@ -210,6 +217,7 @@ class Columns(Column):
         super().__init__(", ".join(columns.values()))
         self._clean, self._lists = dict(clean or {}), dict(lists or {})
         self._columns = {feature: Column(name) for feature, name in columns.items()}
+        self.features = tuple(columns)
         self._labels = {k: dict(v) for k, v in (labels or {}).items()}
         for unknown in self._labels.keys() - self._columns.keys():
             raise UserError(f"labels are given for {unknown!r}, but columns for {list(columns)}")
@@ -244,24 +252,24 @@ class Columns(Column):
         return [*self._labels.get(feature, {}).values()]
 
     def extract(self, record: Mapping) -> Any:
-        """Return all texts, or the first that is None, blank, no string or UnknownLabel."""
+        """Return the text of each feature, or the first that is blank or no text."""
         for name, joined in self._lists.items():
-            texts = value(record, name)
-            if isinstance(texts, list) and all(isinstance(text, str) for text in texts):
-                record = {**record, name: joined(texts)}
+            items = value(record, name)
+            if isinstance(items, list) and all(isinstance(item, str) for item in items):
+                record = {**record, name: joined(items)}
         for name, clean in self._clean.items():
             if isinstance(text := value(record, name), str):
                 record = {**record, name: clean(text)}
-        found = []
+        texts = []
         for feature, column in self._columns.items():
-            text = column.extract(record)
+            text = column.text(record)
             if feature in self._labels and not (text is None or isinstance(text, _CONTAINERS)):
                 label = str(text).strip()
                 text = self._labels[feature].get(label, UnknownLabel(label) if label else "")
             if not isinstance(text, str) or not text.strip():
                 return text
-            found.append(text.replace(SEPARATOR, " "))
-        return SEPARATOR.join(found)
+            texts.append(text)
+        return tuple(texts)
 
     def has_numbers(self, record: Mapping) -> bool:
         """Return whether a template's columns hold other values than texts."""
@@ -271,73 +279,81 @@ class Columns(Column):
 class Screened(NamedTuple):
     """What becomes of some records, in their order, each copy after its record.
 
-    `texts`: in UTF-8, None where the record is skipped. `codes`: int32 [k], how each is counted;
-    see `counts.code`. `labels`: the values that are skipped as unknown labels.
+    `documents`: None where the record is skipped. `codes`: int32 [k], how each is counted; see
+    `counts.code`. `labels`: the values that are skipped as unknown labels.
     """
 
-    texts: list[bytes | None]
+    documents: list[Document | None]
     codes: np.ndarray
     labels: list[str]
 
     @property
-    def usable(self) -> list[bytes]:
-        """The texts of the records that are not skipped."""
-        return [text for text in self.texts if text is not None]
+    def usable(self) -> list[Document]:
+        """The documents of the records that are not skipped."""
+        return [document for document in self.documents if document is not None]
 
 
 def screen(records: Iterable, column: Column, max_chars: int) -> Screened:
-    """Return the text of each record, or why it is skipped.
+    """Return the document of each record, or why it is skipped.
 
     Skipped are records that are malformed, whose text is null, no string, blank, or longer than
     `max_chars`, and those that `column` filters out. Lone surrogates, which UTF-8 cannot encode,
     become question marks.
     """
     longest = max_chars if column.max_chars is None else min(max_chars, column.max_chars)
-    texts: list[bytes | None] = []
+    documents: list[Document | None] = []
     codes: list[int] = []
     labels: list[str] = []
     for record in records:
-        text = record if record in UNUSABLE else column.extract(record)
-        if reason := _fault(text, longest) or _filtered(record, text, column):
-            texts.append(None)
+        texts = record if record in UNUSABLE else column.extract(record)
+        if reason := _fault(texts, longest) or _filtered(record, texts, column):
+            documents.append(None)
             codes.append(code(f"skipped_{reason}"))
-            if isinstance(text, UnknownLabel):
-                labels.append(text.label)
+            if isinstance(texts, UnknownLabel):
+                labels.append(texts.label)
             continue
         how = code("kept_with_numbers") if column.has_numbers(record) else 0
         try:
-            encoded = text.encode()
+            document = tuple(text.encode() for text in texts)
         except UnicodeEncodeError:
             how |= code("kept_with_replaced_characters")
-            encoded = text.replace(UNREADABLE, "\ufffd").encode("utf-8", "replace")
+            readable = (text.replace(UNREADABLE, "\ufffd") for text in texts)
+            document = tuple(text.encode("utf-8", "replace") for text in readable)
         more = column.count_copies(record) - 1
-        texts += [encoded] * (1 + more)
+        documents += [document] * (1 + more)
         codes += [how, *[code(EXTRA_COPIES)] * more]
-    return Screened(texts, np.array(codes, np.int32), labels)
+    return Screened(documents, np.array(codes, np.int32), labels)
 
 
-def _fault(text, max_chars: int) -> str | None:
-    """Return why a text is unusable, None if it is usable."""
-    if text is MALFORMED:
+def _fault(texts: Any, max_chars: int) -> str | None:
+    """Return why what `Column.extract` returned is no document, None if it is one."""
+    if texts is MALFORMED:
         return "malformed"
-    if text is NOT_UTF8:
+    if texts is NOT_UTF8:
         return "not_UTF-8"
-    if text is TOO_LONG:
+    if texts is TOO_LONG:
         return "too_long"
-    if text is None:
+    if texts is None:
         return "null"
-    if isinstance(text, UnknownLabel):
+    if isinstance(texts, UnknownLabel):
         return "unknown_label"
-    if not isinstance(text, str):
+    if isinstance(texts, str):
+        return "empty"  # a blank text among several
+    if not isinstance(texts, tuple):
         return "not_text"
-    if not text or text.isspace():
+    if not texts[0] or texts[0].isspace():
         return "empty"
-    return "too_long" if len(text) > max_chars else None
+    return "too_long" if _characters(texts) > max_chars else None
 
 
-def _filtered(record: Mapping, text: str, column: Column) -> str | None:
-    """Return which of the column's filters rejects a text, None if none does."""
-    if len(text) < column.min_chars:
+def _characters(texts: tuple[str, ...]) -> int:
+    """Return the length of the texts, with one character between two."""
+    return sum(map(len, texts)) + len(texts) - 1
+
+
+def _filtered(record: Mapping, texts: tuple[str, ...], column: Column) -> str | None:
+    """Return which of the column's filters rejects a document, None if none does."""
+    if _characters(texts) < column.min_chars:
         return "too_short"
     if not column.matches(record):
         return "other_value"

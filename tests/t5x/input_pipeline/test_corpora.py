@@ -1,43 +1,33 @@
-"""What a run asks of its corpora, and which sources it refuses to ask."""
+"""What a run asks of its corpora."""
 
 import types
 
 import pytest
 import seqio
 
+from common.source import source_of
 from fakes import toy
 from fakes.resumable import Corpus
-from t5x.input_pipeline.corpora import Corpora, resumable_source
+from t5x.input_pipeline.corpora import Corpora
 
 
-def task(source, name="one", splits=("train",)):
-    return types.SimpleNamespace(name=name, source=source, splits=splits)
+def task(source, name="one"):
+    return types.SimpleNamespace(name=name, source=source, splits=source.splits)
 
 
-def test_a_plain_source_is_not_resumable_and_a_complete_one_is():
+def test_a_plain_source_is_asked_like_one_that_knows_more():
+    plain = seqio.FunctionDataSource(toy.dataset, list(toy.SPLITS))
+    source = source_of(task(plain))
+    assert set(source.peek("validation", 2)) == set(toy.texts("validation")[:2])
+    assert (source.identity("train"), source.order("train")) == ({}, None)
+    assert source.record_counts() == {}
     corpus = Corpus()
-    assert resumable_source(task(corpus)) is corpus
-    assert resumable_source(task(toy.data().provider.source)) is None
-    named = types.SimpleNamespace(name="a plain source may have a name")
-    assert resumable_source(task(named)) is None
-
-
-def test_a_partial_or_misspelt_source_is_refused_by_what_it_lacks():
-    partial = types.SimpleNamespace(peek=None, listing=None, identity=None)
-    with pytest.raises(ValueError, match="pin_revision, use_listing, record_counts"):
-        resumable_source(task(partial))
-
-    class Misspelt(seqio.FunctionDataSource):
-        def peak(self, split, n):
-            return []
-
-    with pytest.raises(ValueError, match=r"'peak' .* 'peek'"):
-        resumable_source(task(Misspelt(toy.dataset, ["train"])))
+    assert source_of(task(corpus)) is corpus
 
 
 def test_the_first_record_is_read_of_each_task_that_has_the_split(monkeypatch):
-    one, other = Corpus(), Corpus()
-    tasks = [task(one, splits=["train", "dev"]), task(other, "other")]
+    one, other = Corpus(splits=["train", "dev"]), Corpus()
+    tasks = [task(one), task(other, "other")]
     monkeypatch.setattr(seqio, "get_subtasks", lambda provider: tasks)
     Corpora(toy.data("dev")).check()
     assert (one.peeked, other.peeked) == ([("dev", 1)], [])
@@ -68,16 +58,11 @@ def test_a_corpus_that_counts_its_texts_is_asked_whether_they_suffice(monkeypatc
 
 
 def test_a_corpus_is_read_at_the_revision_of_its_saved_position(monkeypatch):
-    class Divided(Corpus):
-        def pin_identity(self, split, saved):
-            self.read.append((split, saved))
-
-    corpus = Divided(identity={"files": 3})
-    corpus.read = []
+    corpus = Corpus(identity={"files": 3})
     monkeypatch.setattr(seqio, "get_subtasks", lambda provider: [task(corpus)])
     for revision in ("a" * 40, None):
         saved = {"corpora": {"one": {"revision": revision}}, "orders": {}}
         Corpora(toy.data()).pin(saved)
     assert corpus.pinned == ["a" * 40]
-    assert corpus.read == [("train", {"revision": revision}) for revision in ("a" * 40, None)]
+    assert corpus.checked == [("train", {"revision": revision}) for revision in ("a" * 40, None)]
     assert Corpora(toy.data()).identities() == {"one": {"files": 3}}

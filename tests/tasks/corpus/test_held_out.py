@@ -39,7 +39,7 @@ def test_every_document_is_in_one_split_whatever_is_read(tmp_path, order, n):
 @pytest.mark.parametrize("n", [2, 3, 10, 50])
 @pytest.mark.parametrize("seed", range(20))
 def test_the_least_share_holds_out_one_and_never_all(n, seed):
-    documents = [f"{seed}-{i}".encode() for i in range(n)]
+    documents = [(f"{seed}-{i}".encode(),) for i in range(n)]
     shares = {"validation": held_out.least_share([documents[:1], documents[1:]])}
     ranges = [held_out.of_split(shares, split) for split in ("train", "validation")]
     train, validation = (held_out.among(documents, buckets) for buckets in ranges)
@@ -54,7 +54,7 @@ def test_a_share_without_a_document_is_refused_with_one_that_has_some(tmp_path):
     assert len(texts(source, "train")) == 20
     with refuses() as refusal:
         source.peek("validation")
-    least = held_out.least_share([[line.encode() for line in LINES[:20]]])
+    least = held_out.least_share([[(line.encode(),) for line in LINES[:20]]])
     assert f"held_out={{'validation': {least:g}}}" in refusal.value.to_set
     assert CorpusSource(str(tmp_path), held_out={"validation": least}).peek("validation")
 

@@ -312,7 +312,7 @@ def read(source):
         for part in range(split.retry(lambda: split.layout.count(file), file)):  # noqa: B023
             for batch in split.retry(lambda: list(split.batches(file, part)), file):  # noqa: B023
                 found = split.screen(file, batch)
-                texts += [text.decode() for text in found.usable]
+                texts += [document[0].decode() for document in found.usable]
                 codes += found.codes.tolist()
     counts = of_codes(np.array(codes, np.int32))
     assert counts.pop("read", 0) == len(texts) + counts.total()  # nothing is lost in silence

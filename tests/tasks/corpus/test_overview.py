@@ -89,7 +89,7 @@ def test_a_line_between_documents_is_noticed_and_divides_them(tmp_path, line):
     source = CorpusSource(str(tmp_path), documents=line, held_out={})
     found = overview(source, "train")
     assert (found.documents, found.looks_like) == (40, "")
-    assert [text.decode() for batch in source.texts("train") for text in batch] == texts
+    assert [text.decode() for batch in source.texts("train") for (text,) in batch] == texts
 
 
 @pytest.mark.parametrize("documents", ["", "paragraph", "line", " % "])

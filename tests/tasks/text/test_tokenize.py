@@ -5,9 +5,10 @@ import pytest
 import seqio
 import tensorflow as tf
 
+from common.source import Reading
 from fakes.paths import ROOT
 from fakes.small_vocabulary import TEXTS, train
-from tasks import purpose, vocabularies
+from tasks import vocabularies
 from tasks.corpus.records import counts
 from tasks.text import tokenize
 from tasks.tokenizer_vocabulary import TokenizerVocabulary
@@ -78,8 +79,7 @@ def test_texts_that_spell_a_special_token_are_counted_once(tmp_path, make, speci
     dataset = tf.data.Dataset.from_tensor_slices({"targets": texts, "text": texts})
     for use in (tokenize.tokenize, tokenize.tokenize_examples):
         counter = counts.RecordCounter("texts")
-        with purpose.of(counter=counter):
-            list(use(dataset, features))
+        list(use(dataset, features, reading=Reading(counter=counter)))
         assert counter.counts()[counts.SPELLED] == len(special) + 1
         assert counter.counts()["pieces"] > 0
 

@@ -1,4 +1,4 @@
-"""Records are counted by split and reason, on request each one once; epochs by shard."""
+"""Records are counted by split and reason; epochs by shard."""
 
 from tasks.corpus.records.counts import RecordCounter
 

@@ -25,7 +25,7 @@ RECORDS = [
 def counted(records, column, max_chars=1_000):
     found = screen(records, column, max_chars)
     counts = of_codes(found.codes)
-    return [text.decode() for text in found.usable], {
+    return [b"\n".join(document).decode() for document in found.usable], {
         k: n for k, n in counts.items() if n and k != "read"
     }
 

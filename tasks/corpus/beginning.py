@@ -1,0 +1,124 @@
+"""The first documents of a split: the checks before a run, which read little.
+
+beginning = read_beginning(corpus_split, 2)
+beginning.documents                      # [(b"un text",), (b"altul",)]
+first_documents(corpus_split, 2)         # the same, or UserError
+check_columns(corpus_split)              # UserError if a parquet file lacks a column
+"""
+
+from typing import NamedTuple
+
+from absl import logging
+
+from common.errors import UserError
+from common.tables import counted
+from tasks.corpus import held_out
+from tasks.corpus.records.counts import RecordCounter, of_codes
+from tasks.corpus.records.documents import Column, Document
+from tasks.corpus.records.formats import columns_missing
+from tasks.corpus.split import CorpusSplit
+
+MOST_LABELS = 3  # unknown ones that a message shows
+FOOTERS_S = 10.0  # for the footers of all parquet files, before a run
+
+
+class Beginning(NamedTuple):
+    """The first documents of a split, counts of the records read, and unknown labels."""
+
+    documents: list[Document]
+    counter: RecordCounter
+    labels: list[str]
+
+    def advice(self, column: Column) -> str:
+        """Return what to do about a file without usable text, "" if that is not known."""
+        quoted = lambda labels: ", ".join(map(repr, labels))
+        counts = self.counter.counts()
+        if labels := list(dict.fromkeys(self.labels))[:MOST_LABELS]:
+            return (
+                f"list {quoted(labels)} in the task's labels, which are now "
+                f"{quoted(column.known_labels)}"
+            )
+        if counts["skipped_not_UTF-8"]:
+            return "convert the file to UTF-8, for example with iconv"
+        if counts["skipped_malformed"]:
+            return "if it is plain text, end its name in .txt"
+        if counts["skipped_not_text"]:
+            return "make one text of the texts of a list by Column(…, joined='\\n')"
+        return "" if counts["read"] else "give a file that has records, or leave it out"
+
+
+def read_beginning(split: CorpusSplit, n: int, one_file: bool = False) -> Beginning:
+    """Return the documents of the first files, at least `n` if there are so many.
+
+    With `one_file` it stops after the first file that has a document. Files are read in small
+    parts, so that little is read.
+    """
+    split, has_others = split.in_small_parts(), False
+    beginning = Beginning([], RecordCounter(split.corpus), [])
+    for file in split.files:
+        for screened in split.screened(file):
+            documents = held_out.among(screened.usable, split.buckets)
+            has_others |= len(documents) < len(screened.usable)
+            beginning.counter.add(of_codes(screened.codes))
+            beginning.documents.extend(documents)
+            beginning.labels.extend(screened.labels)
+            if len(beginning.documents) >= n:
+                return beginning
+        is_enough = bool(beginning.documents) or not has_others
+        if one_file and is_enough and beginning.counter.counts()["read"]:
+            break
+    return beginning
+
+
+def first_documents(split: CorpusSplit, n: int) -> list[Document]:
+    """Return the first `n` documents of a split, of its first file alone.
+
+    Raises:
+      UserError: a column is missing, or there is no usable text at the beginning.
+    """
+    beginning = read_beginning(split, n, one_file=True)
+    check_columns(split)
+    if beginning.documents:
+        return beginning.documents[:n]
+    if split.buckets and beginning.counter.counts()["read"]:
+        raise _nothing_held_out(split)
+    count = counted(beginning.counter.counts()["read"], "record")
+    raise UserError(
+        str(split.files[0]),
+        why=f"has no usable text in column {split.column.name!r}: of {count} read, skipped "
+        f"{beginning.counter.skipped()}",
+        to_set=beginning.advice(split.column),
+    )
+
+
+def _nothing_held_out(split: CorpusSplit) -> UserError:
+    least = held_out.least_share(split.documents())
+    to_set = f"write held_out={{{split.name!r}: {least:g}}} in its source, or more"
+    return UserError(
+        f"split {split.name!r} of corpus {split.corpus!r}",
+        why="has no document: its share of 'train' is too small for so few",
+        to_set=to_set if least else "add documents",
+    )
+
+
+def check_columns(split: CorpusSplit) -> None:
+    """Raise UserError if a parquet file lacks a column, by all footers read in FOOTERS_S."""
+    errors = columns_missing(split.files, split.column.fields, FOOTERS_S)
+    if not errors:
+        return
+    others = f" ({counted(len(errors) - 1, 'more file')} too)" if len(errors) > 1 else ""
+    if split.skips_bad_files:
+        logging.warning("%s%s: skipped", errors[0], others)
+        return
+    raise UserError(why=f"{errors[0].fault}{others}", to_set=errors[0].to_set) from errors[0]
+
+
+def check_shards(split: CorpusSplit, num_shards: int) -> None:
+    """Raise UserError if a split has fewer usable texts than shards, which need one each."""
+    number = len(read_beginning(split, num_shards).documents)
+    if number < num_shards:
+        raise UserError(
+            f"split {split.name!r} of corpus {split.corpus!r}",
+            why=f"has {counted(number, 'usable text')}, but its {num_shards} shards need one each",
+            to_set="add texts, or set BATCH_SIZE to an odd number, which makes one shard a process",
+        )
