@@ -79,8 +79,9 @@ def task(context: RunContext) -> CheckResult:
             if scope == "train":
                 raise error
             missing.append(error)
-        if scope == "infer_eval":
+        if scope != "train":
             selection_metric.check_split(scope, cfg)
+        if scope == "infer_eval":
             preconditions.check_metrics(cfg)
             preconditions.check_decoding(context.run.model)
     save = context.run.checkpoint_cfg.save

@@ -60,8 +60,10 @@ def check_training(
     for scope, cfg in cfgs.items():
         if cfg is None:
             continue
+        if scope != "train":
+            selection_metric.check_split(scope, cfg)
         has_rows = scope != "infer_eval"  # whose longest example may set the length
-        check_dataset(cfg, model, verify_fn, lengths=has_rows, required=scope == "train")
+        check_dataset(cfg, model, verify_fn, lengths=has_rows)
         if scope != "train":  # whose batch `Trainer` checks, since it knows its microbatches
             name = f"{scope}/utils.DatasetConfig.batch_size"
             partitioner.check_batch(cfg.batch_size, None, name)
@@ -73,7 +75,6 @@ def check_training(
     if cfgs["train_eval"]:
         check_evaluation_rows(cfgs["train_eval"], partitioner, eval_steps)
     if cfg := cfgs["infer_eval"]:
-        selection_metric.check_split("infer_eval", cfg)
         check_metrics(cfg)
         check_decoding(model)
     selection_metric.check(cfgs, save, actions)
@@ -111,22 +112,13 @@ def check_optimizer(model: Any) -> None:
         )
 
 
-def check_dataset(
-    cfg: DatasetConfig,
-    model: Any,
-    verify_fn: Verify,
-    lengths: bool = True,
-    required: bool = True,
-) -> None:
-    """Check the vocabulary and the first records of a dataset; with `lengths`, that it has them.
-
-    A split that is not `required` may be missing in all of its tasks.
-    """
+def check_dataset(cfg: DatasetConfig, model: Any, verify_fn: Verify, lengths: bool = True) -> None:
+    """Check the vocabulary and the first records of a dataset; with `lengths`, that it has them."""
     if lengths:
         check_feature_lengths(cfg)
     if verify_fn is not None:
         verify_fn(cfg, model)
-    Corpora(cfg).check(required)
+    Corpora(cfg).check()
 
 
 def check_inference(

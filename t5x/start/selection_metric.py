@@ -21,7 +21,7 @@ from t5x.multihost.broadcast import broadcast_from_first
 
 SCOPES = {"training_eval": "train_eval", "inference_eval": "infer_eval"}
 KINDS = {"TRAIN_EVAL": "training_eval", "INFER_EVAL": "inference_eval"}  # by mode of an action
-HOLD_OUT = "hold a split out of 'train' by the source's held_out={'validation': 0.05}"
+HOLD_OUT = 'write held_out={"validation": 0.01} in the source of its task'  # a share of 'train'
 
 
 class Choice(NamedTuple):
@@ -49,8 +49,10 @@ def check(
         cfg = cfgs[scope]
         if cfg is None:
             raise UserError(
-                f"{choice.setting} is {choice.value!r}, but train.{scope}_dataset_cfg is None, so "
-                "it is never measured; set that config, or another metric."
+                choice.setting,
+                choice.value,
+                f"but train.{scope}_dataset_cfg is None, so it is never measured",
+                "set that config, or another metric",
             )
         broadcast_from_first(functools.partial(_check, choice, scope, cfg))
 
@@ -71,24 +73,30 @@ def choices(
 
 
 def _check(choice: Choice, scope: str, cfg: DatasetConfig) -> None:
-    setting = f"{choice.setting} is {choice.value!r}, but"
+    split = f"{scope}/utils.DatasetConfig.split"
     by_loss = choice.kind == "training_eval"
     tasks = {t.name: t for t in cfg.tasks_with_split if by_loss or t.metric_objs}
     if choice.task not in tasks:
         raise UserError(
-            f"{setting} {choice.task!r} is not evaluated; evaluated are {', '.join(tasks)}."
+            choice.setting,
+            choice.value,
+            f"but {choice.task!r} is not evaluated",
+            f"set it to a metric of {' or '.join(tasks)}",
         )
     if cfg.split.startswith("test"):
         raise UserError(
-            f"{setting} {scope}/utils.DatasetConfig.split is {cfg.split!r}, and a result on the "
-            "split that made a choice is biased; set 'validation' there, and if there is none "
-            f"{HOLD_OUT}."
+            choice.setting,
+            choice.value,
+            f"but {split} is {cfg.split!r}, and a result on the split that made a choice is biased",
+            f"set {split} to 'validation', and if there is none {HOLD_OUT}",
         )
     known = names(choice.kind, tasks[choice.task], choice.name, cfg)
     if known is not None and choice.name not in known:
         raise UserError(
-            f"{setting} {choice.task} has no metric {choice.name!r}"
-            f"{nearest(choice.name, known)}; set it to one of {', '.join(sorted(known))}."
+            choice.setting,
+            choice.value,
+            f"but {choice.task} has no metric {choice.name!r}{nearest(choice.name, known)}",
+            f"set it to one of {', '.join(sorted(known))}",
         )
 
 
@@ -96,10 +104,11 @@ def check_split(scope: str, cfg: DatasetConfig) -> None:
     """Raise UserError, with splits that may choose, if no task has this split."""
     if not cfg.tasks_with_split:
         others = sorted(s for s in cfg.splits if s != "train" and not s.startswith("test"))
-        instead = f"set it to one of {others}, or " if others else ""
         raise UserError(
-            f"{scope}/utils.DatasetConfig.split is {cfg.split!r}, which {cfg.mixture_or_task_name} "
-            f"does not have; {instead}{HOLD_OUT}."
+            f"{scope}/utils.DatasetConfig.split",
+            cfg.split,
+            f"which {cfg.provider.name} does not have",
+            f"set it to one of {others}, or {HOLD_OUT}" if others else HOLD_OUT,
         )
 
 

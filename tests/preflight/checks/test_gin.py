@@ -74,7 +74,7 @@ FAULTS = [
     (checks.batch, {"trainer_cls": trainer(3)}, FAILS, "multiple of 12"),
     (checks.batch, {"trainer_cls": trainer(4)}, OK, "1 at a time"),
     (checks.task, {"train_dataset_cfg": data(split="test")}, FAILS, "no split 'test'"),
-    (checks.task, {"train_eval_dataset_cfg": data(split="test")}, WARNING, "not evaluated"),
+    (checks.task, {"train_eval_dataset_cfg": data(split="test")}, FAILS, "does not have"),
     (checks.task, {"infer_eval_dataset_cfg": data()}, FAILS, "metric_fns"),
     (checks.task, {"checkpoint_cfg": best(f"training_eval/{valid_run.TASK}/los")}, FAILS, "'loss'"),
     (checks.task, {"eval_steps": 0}, FAILS, "EVAL_STEPS"),
