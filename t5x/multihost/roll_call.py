@@ -22,21 +22,21 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from common.errors import ROOT, Failure, UserError
+from common.errors import ROOT, CommandError, Failure, UserError
 from t5x.multihost.broadcast import gather
 from t5x.multihost.worker import Worker
 
 # jax.distributed.initialize waits for all workers, then aborts without naming the missing ones. So
 # before it starts its coordinator, worker 0 listens on the coordinator's port, which every firewall
-# lets through already. The others POST their facts there, as JSON to the path /INDEX, and all get
-# the same verdict once it is known: a status of HTTP and a message. What is no report is ignored.
+# lets through already. The others POST their facts there, as JSON to the path /INDEX. Once all have
+# reported, or the time is over, all get the same verdict: a status of HTTP, and the fields of an
+# error. What is no report is ignored.
 
 Facts = Mapping[str, str]
 _ALL_WELL, _MISSING, _DIFFERENT = 200, 408, 409  # verdicts
 _SPARE_SECONDS = 20.0  # for an answer on its way
 _CONNECTION_SECONDS = 5.0  # for a connection, and for each part of a report
 _LOG_SECONDS = 30.0
-_MAX_REPORT = 2**24  # bytes
 
 
 def facts(config: str) -> dict[str, str]:
@@ -76,9 +76,9 @@ def wait_for_all(worker: Worker, mine: Facts, seconds: float) -> None:
     """
     if worker.count == 1:
         return
-    verdict, message = (_report if worker.index else _collect)(worker, mine, seconds)
-    if verdict != _ALL_WELL:
-        raise (Failure if verdict == _MISSING else UserError)(message)
+    error = (_report if worker.index else _collect)(worker, mine, seconds)
+    if error:
+        raise error
     logging.getLogger(__name__).info("All %d workers have started.", worker.count)
 
 
@@ -91,23 +91,24 @@ class _Server(socketserver.ThreadingTCPServer):
         """Ignore what is no report, and a worker that has left."""
 
 
-def _collect(worker: Worker, mine: Facts, seconds: float) -> tuple[int, str]:
+def _collect(worker: Worker, mine: Facts, seconds: float) -> CommandError | None:
     """On worker 0: collect the reports for at most `seconds`, and give all the same verdict."""
     reports, is_known = {0: dict(mine)}, threading.Event()
-    verdict, message = _ALL_WELL, ""
+    error: CommandError | None = None
 
     class Report(http.server.BaseHTTPRequestHandler):
         timeout = _CONNECTION_SECONDS
 
         def do_POST(self) -> None:
-            size = min(int(self.headers["Content-Length"]), _MAX_REPORT)
-            theirs = {str(k): str(v) for k, v in json.loads(self.rfile.read(size)).items()}
+            content = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            theirs = {str(name): str(value) for name, value in content.items()}
             if (index := int(self.path.removeprefix("/"))) in range(1, worker.count):
                 reports[index] = theirs
                 is_known.wait()
-                self.send_response(verdict)
+                is_missing = isinstance(error, Failure)
+                self.send_response(_MISSING if is_missing else _DIFFERENT if error else _ALL_WELL)
                 self.end_headers()
-                self.wfile.write(message.encode())
+                self.wfile.write(json.dumps(error.told if error else {}).encode())
 
         def log_message(self, *_: object) -> None:
             pass
@@ -115,11 +116,12 @@ def _collect(worker: Worker, mine: Facts, seconds: float) -> tuple[int, str]:
     host, port = worker.host_and_port
     try:
         server = _Server((host if host in ("localhost", "127.0.0.1") else "", port), Report)
-    except OSError as error:
+    except OSError as refused:
         raise Failure(
-            f"Worker 0 cannot listen on port {port} ({error.strerror}): another run may "
-            "still be active there; end it with python3 launch/tpu.py stop NAME ZONE."
-        ) from error
+            why=f"Worker 0 cannot listen on port {port} ({refused.strerror}): another run may "
+            "still be active there",
+            to_set="end it with python3 launch/tpu.py stop NAME ZONE",
+        ) from refused
     end, log_at = time.monotonic() + seconds, time.monotonic() + _LOG_SECONDS
     with server:
         while (missing := {*range(worker.count)} - {*reports}) and time.monotonic() < end:
@@ -128,14 +130,14 @@ def _collect(worker: Worker, mine: Facts, seconds: float) -> tuple[int, str]:
                 logging.getLogger(__name__).warning("Waiting for %s.", _names(missing))
                 log_at += _LOG_SECONDS
         if missing:
-            verdict, message = _MISSING, _absent(missing, worker, seconds)
-        elif message := difference([reports[index] for index in range(worker.count)]):
-            verdict = _DIFFERENT
+            error = _absent(missing, worker, seconds)
+        else:
+            error = difference([reports[index] for index in range(worker.count)])
         is_known.set()
-    return verdict, message
+    return error
 
 
-def _report(worker: Worker, mine: Facts, seconds: float) -> tuple[int, str]:
+def _report(worker: Worker, mine: Facts, seconds: float) -> CommandError | None:
     """On the other workers: report as soon as worker 0 listens, and return its verdict."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -148,44 +150,44 @@ def _report(worker: Worker, mine: Facts, seconds: float) -> tuple[int, str]:
             connection.sock.settimeout(seconds + _SPARE_SECONDS)
             connection.request("POST", f"/{worker.index}", json.dumps(dict(mine)))
             answer = connection.getresponse()
-            if answer.status in (_ALL_WELL, _MISSING, _DIFFERENT):
-                return answer.status, printable(answer.read(_MAX_REPORT).decode(errors="replace"))
+            if answer.status == _ALL_WELL:
+                return None
+            if answer.status in (_MISSING, _DIFFERENT):
+                kind = Failure if answer.status == _MISSING else UserError
+                return kind(**json.loads(answer.read()))
         time.sleep(0.5)
-    return _MISSING, _absent([0], worker, seconds)
+    return _absent([0], worker, seconds)
 
 
-def _absent(workers: Collection[int], worker: Worker, seconds: float) -> str:
-    """Describe workers that have not started, and what to do."""
+def _absent(workers: Collection[int], worker: Worker, seconds: float) -> Failure:
+    """Return the error that names workers which have not started."""
     verb = "has" if len(workers) == 1 else "have"
-    return (
-        f"{_names(workers).capitalize()} of {worker.count} {verb} not started within {seconds:.0f} "
-        f"s (all meet at {worker.address}); run the same command there, or find out why it ended "
-        f"with python3 launch/tpu.py logs NAME ZONE {min(workers)} (--roll_call_seconds bounds the "
-        "wait)."
+    return Failure(
+        why=f"{_names(workers).capitalize()} of {worker.count} {verb} not started within "
+        f"{seconds:.0f} s (all meet at {worker.address})",
+        to_set="run the same command there, or find out why it ended with python3 launch/tpu.py "
+        f"logs NAME ZONE {min(workers)} (--roll_call_seconds bounds the wait)",
     )
 
 
-def difference(reports: Sequence[Facts]) -> str:
-    """Describe the first fact in which the workers differ, with its values; '' for none."""
+def difference(reports: Sequence[Facts]) -> UserError | None:
+    """Return the error that tells the first fact in which the workers differ; None for none."""
     names = dict.fromkeys(name for report in reports for name in report)
     differing = [n for n in names if len({report.get(n) for report in reports}) > 1]
     if not differing:
-        return ""
+        return None
     name, *others = differing
-    by_value: dict[str, list[int]] = {}
+    workers: dict[str, list[int]] = {}  # by value
     for index, report in enumerate(reports):
-        by_value.setdefault(report.get(name, "missing"), []).append(index)
-    values = [f"{value[:2000]} on {_names(found)}" for value, found in by_value.items()]
+        workers.setdefault(report.get(name, "missing"), []).append(index)
+    values = " and ".join(f"{value} on {_names(indices)}" for value, indices in workers.items())
     more = f" (and {len(others)} more differ)" if others else ""
-    return printable(
-        f"{name[:2000]} is {' and '.join(values)}{more}; give all of them the same code and "
-        "packages (python3 launch/tpu.py setup NAME ZONE), flags and data."
+    return UserError(
+        name,
+        why=f"is {values}{more}",
+        to_set="give all of them the same code and packages (python3 launch/tpu.py setup NAME "
+        "ZONE), flags and data",
     )
-
-
-def printable(text: str) -> str:
-    """Return what a terminal may show of another worker's text: at most 10,000 characters."""
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text[:10_000])
 
 
 def _names(workers: Collection[int]) -> str:
@@ -205,5 +207,5 @@ def assert_same(mine: Facts) -> None:
 
     Raise UserError with the first fact that differs and all its values.
     """
-    if message := difference(gather(dict(mine))):
-        raise UserError(message)
+    if error := difference(gather(dict(mine))):
+        raise error

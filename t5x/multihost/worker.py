@@ -40,8 +40,10 @@ def find_worker(
     if address is not None:
         if count is None or index is None:
             raise UserError(
-                f"--coordinator_address={address} does not say which of several processes this is; "
-                "set --process_count=N and --process_index=I, too."
+                "--coordinator_address",
+                address,
+                "which does not say which of several processes this is",
+                "set --process_count=N and --process_index=I, too",
             )
         return Worker(address, count, index)
     hosts = environment.get("TPU_WORKER_HOSTNAMES", "")

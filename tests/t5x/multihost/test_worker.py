@@ -5,13 +5,13 @@ import threading
 
 import pytest
 
-from common.errors import UserError
+from fakes.refuses import refuses
 from t5x.multihost.worker import Worker, find_worker
 
 
 def test_a_worker_is_given_by_flags():
     assert find_worker("a:1", 4, 2, {}) == Worker("a:1", 4, 2)
-    with pytest.raises(UserError, match="set --process_count=N and --process_index=I"):
+    with refuses("--coordinator_address"):
         find_worker("a:1", None, None, {})
 
 
