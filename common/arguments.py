@@ -142,7 +142,7 @@ def lengths(value: str) -> dict[str, int]:
     """
     pairs = [pair.partition("=") for pair in value.split(",") if pair]
     if not all(feature and n.isdigit() and int(n) for feature, _, n in pairs):
-        raise UserError(f"--lengths is {value!r}, but must look like inputs=512,targets=114")
+        raise UserError("--lengths", value, "but must look like inputs=512,targets=114")
     return {feature: int(n) for feature, _, n in pairs}
 
 
@@ -156,15 +156,15 @@ def check_output_file(flag: str, path: str) -> None:
     file = Path(path)
     try:
         if file.is_dir():
-            raise UserError(f"{flag} is {path!r}, which is a folder; name a file in it.")
+            raise UserError(flag, path, "which is a folder", "name a file in it")
         if not file.parent.is_dir():
-            raise UserError(f"{flag} is {path!r}, but there is no folder {file.parent}; create it.")
+            raise UserError(flag, path, f"but there is no folder {file.parent}", "create it")
         if file.exists():
             with open(path, "ab"):
                 pass
         _try_to_write(file.parent)
     except OSError as error:
-        raise UserError(_unwritable(flag, path, error)) from error
+        raise _unwritable(flag, path, error) from error
 
 
 def in_runs(name: str) -> str:
@@ -184,24 +184,22 @@ def check_output_folder(flag: str, path: str, buckets_too: bool = False) -> None
       UserError: it cannot be.
     """
     if not path:
-        raise UserError(f"{flag} is '', which names nothing; name a folder.")
+        raise UserError(flag, path, "which names nothing", "name a folder")
     check_address(flag, path)
     if "://" in path:
         if buckets_too:
             return
-        raise UserError(
-            f"{flag} is {path}, but this command writes to disks only; name a folder, and copy it "
-            "from there."
-        )
+        why = "but this command writes to disks only"
+        raise UserError(flag, path, why, "name a folder, and copy it from there")
     try:
         folder = Path(path).absolute()
         while not folder.exists():
             folder = folder.parent
         if not folder.is_dir():
-            raise UserError(f"{flag} is {path!r}, but {folder} is not a folder; name another.")
+            raise UserError(flag, path, f"but {folder} is not a folder", "name another")
         _try_to_write(folder)
     except OSError as error:
-        raise UserError(_unwritable(flag, path, error)) from error
+        raise _unwritable(flag, path, error) from error
 
 
 def check_hub_token() -> None:
@@ -209,27 +207,24 @@ def check_hub_token() -> None:
     token = os.environ.get("HF_TOKEN", "").strip()
     if not token.isascii() or not token.isprintable() or " " in token:
         raise UserError(
-            "HF_TOKEN is no token of the Hugging Face hub, for it has other characters than a "
-            "token's: copy it again from https://huggingface.co/settings/tokens, or unset it."
+            "HF_TOKEN",
+            why="is not a token of the Hugging Face hub: it has characters that no token has",
+            to_set="copy it again from https://huggingface.co/settings/tokens, or unset it",
         )
 
 
-def check_address(what: str, path: str) -> None:
+def check_address(setting: str, path: str) -> None:
     """Raise UserError for a path or address that TensorFlow or a line of a log cannot hold.
 
     Corpora are read by fsspec instead, from any address.
     """
     if re.search(r"[\x00-\x1f\x7f]", path):
-        raise UserError(
-            f"{what} is {path!r}, in which there is a line end or another control character; "
-            "name another."
-        )
-    scheme, found, _ = path.partition("://")
-    if found and scheme not in ("gs", "file", "ram"):
-        raise UserError(
-            f"{what} is {path}, but {scheme}:// cannot be used for it, only disks and gs://; "
-            "mount the bucket and name its folder."
-        )
+        why = "in which there is a line end or another control character"
+        raise UserError(setting, path, why, "name another")
+    scheme, separator, _ = path.partition("://")
+    if separator and scheme not in ("gs", "file", "ram"):
+        why = f"but {scheme}:// cannot be used for it, only disks and gs://"
+        raise UserError(setting, path, why, "mount the bucket and name its folder")
 
 
 def _try_to_write(folder: Path) -> None:
@@ -237,5 +232,6 @@ def _try_to_write(folder: Path) -> None:
         pass
 
 
-def _unwritable(flag: str, path: str, error: OSError) -> str:
-    return f"{flag} is {path!r}, which cannot be written ({error.strerror}); name another place."
+def _unwritable(flag: str, path: str, error: OSError) -> UserError:
+    why = f"which cannot be written ({error.strerror})"
+    return UserError(flag, path, why, "name another place")

@@ -46,7 +46,7 @@ def parsing(path: Path, advice: str, kind: type[UserError] = UserError) -> Itera
     except _UNREADABLE as error:
         how = "missing" if isinstance(error, FileNotFoundError) else "cut off or damaged"
         reason = f"it has no {error}" if isinstance(error, KeyError) else first_line(error)[:200]
-        raise kind(f"{os.fspath(path)} is {how} ({reason}); {advice}.") from error
+        raise kind(os.fspath(path), why=f"is {how} ({reason})", to_set=advice) from error
 
 
 def read_json(path: Path) -> dict[str, Any]:

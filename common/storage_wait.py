@@ -37,8 +37,10 @@ def answer(what: str, ask: Callable[[], T]) -> T:
         waited = time.monotonic() - begun
         if waited >= GIVE_UP_SECONDS:
             raise Failure(
-                f"{what} has not answered for {waited:.0f} s, so the command stops waiting; check "
-                "that it can be reached from this machine, then start the same command again."
+                what,
+                why=f"has not answered for {waited:.0f} s, so the command stops waiting",
+                to_set="check that it can be reached from this machine, then start the same "
+                "command again",
             )
         logging.warning(
             "%s has not answered for %.0f s; the command stops waiting after %.0f s.",

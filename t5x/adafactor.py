@@ -86,8 +86,9 @@ class Adafactor(OptimizerDef):
     def __post_init__(self):
         if self.factor_map is not None or not isinstance(self.multiply_by_parameter_scale, bool):
             raise UserError(
-                "adafactor.Adafactor takes no HParamMap (factor_map, multiply_by_parameter_scale); "
-                "use logical_factor_rules and True or False."
+                "adafactor.Adafactor",
+                why="takes no HParamMap (factor_map, multiply_by_parameter_scale)",
+                to_set="use logical_factor_rules and True or False",
             )
         if self.learning_rate is not None:
             logging.log_first_n(
@@ -119,17 +120,19 @@ class Adafactor(OptimizerDef):
             return Factoring(own, ((smaller,), (larger,)))
         if self.logical_factor_rules is None:
             raise UserError(
-                f"adafactor.Adafactor.logical_factor_rules is None, and a parameter {axes} {shape} "
-                "has more than two dimensions to factor: set it to "
-                "@adafactor.standard_logical_factor_rules(), or adafactor.Adafactor.factored to "
-                "False."
+                "adafactor.Adafactor.logical_factor_rules",
+                None,
+                f"and a parameter {axes} {shape} has more than two dimensions to factor",
+                "set it to @adafactor.standard_logical_factor_rules(), or "
+                "adafactor.Adafactor.factored to False",
             )
         pick = lambda part: tuple(i for i in own if parts[i] is part)
         row, column = pick(FactorDim.ROW), pick(FactorDim.COLUMN)
         if row and column and len(row) + len(column) < len(own):
             raise UserError(
-                f"adafactor.Adafactor.logical_factor_rules leave a dimension of {axes} {shape} "
-                "without ROW or COLUMN; give every axis one of them, or none."
+                "adafactor.Adafactor.logical_factor_rules",
+                why=f"leave a dimension of {axes} {shape} without ROW or COLUMN",
+                to_set="give every axis one of them, or none",
             )
         return Factoring(own, (row, column) if row and column else None)
 
@@ -144,13 +147,14 @@ class Adafactor(OptimizerDef):
 
     def _check_rules(self, axes: PyTree) -> None:
         leaves = jax.tree.leaves(axes, is_leaf=lambda x: isinstance(x, tuple))
-        known = {axis for names in leaves for axis in names if axis is not None}
-        named = (self.logical_factor_rules or {}).keys()
-        if unknown := sorted(named - known - standard_logical_factor_rules().keys()):
+        model_axes = {axis for names in leaves for axis in names if axis is not None}
+        ruled = (self.logical_factor_rules or {}).keys()
+        if unknown := sorted(ruled - model_axes - standard_logical_factor_rules().keys()):
             raise UserError(
-                f"adafactor.Adafactor.logical_factor_rules has {', '.join(map(repr, unknown))}, "
-                f"which no parameter has as an axis; the model's axes are "
-                f"{', '.join(sorted(known))}: leave the others out, or correct their names."
+                "adafactor.Adafactor.logical_factor_rules",
+                why=f"has {', '.join(map(repr, unknown))}, which no parameter has as an axis; the "
+                f"model's axes are {', '.join(sorted(model_axes))}",
+                to_set="leave the others out, or correct their names",
             )
 
     def init_one(self, param: jax.Array, axes: Axes) -> Moments:

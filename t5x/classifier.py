@@ -37,8 +37,10 @@ def one_token(ids: Callable[[], Sequence[int]]) -> Callable[..., Any]:
         (rows, length), ids_C = inputs.shape, known()
         if num_decodes > len(ids_C):
             raise UserError(
-                f"EncoderDecoderModel.predict_batch_with_aux.num_decodes is {num_decodes}, but "
-                f"there are {len(ids_C)} classes; set it to at most as many."
+                "EncoderDecoderModel.predict_batch_with_aux.num_decodes",
+                num_decodes,
+                f"but there are {len(ids_C)} classes",
+                "set it to at most as many",
             )
         start = jnp.zeros((rows, length), jnp.int32)
         logits_BV, _ = tokens_to_logits(DecodingState(jnp.int32(0), start, start[:, :1], cache))

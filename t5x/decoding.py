@@ -89,10 +89,12 @@ def check_decode_fn(decode_fn: DecodeFn) -> None:
     try:
         inspect.signature(decode_fn).bind(**dict.fromkeys(DECODE_ARGUMENTS))
     except (TypeError, ValueError) as error:
+        names = ", ".join(DECODE_ARGUMENTS)
         raise UserError(
-            f"models.EncoderDecoderModel.decode_fn is {decode_fn!r}, which cannot be called with "
-            f"the keyword arguments {', '.join(DECODE_ARGUMENTS)}: {error}; see "
-            "t5x.decoding.DecodeFn."
+            "models.EncoderDecoderModel.decode_fn",
+            decode_fn,
+            f"which cannot be called with the keyword arguments {names}: {error}",
+            "see t5x.decoding.DecodeFn",
         ) from None
 
 
@@ -276,8 +278,10 @@ def temperature_sample(
     """
     if topk and _may_be_set(topp) and not isinstance(topp, jax.core.Tracer):
         raise UserError(
-            f"topk is {topk} and topp is {topp}, but only one can restrict the distribution: set "
-            "temperature_sample.topk (1 by default) or temperature_sample.topp to 0."
+            "topk",
+            topk,
+            f"and topp is {topp}, but only one can restrict the distribution",
+            "set temperature_sample.topk (1 by default) or temperature_sample.topp to 0",
         )
     on_state = state_callback_fn or (lambda state: state)
     on_logits = logit_callback_fn or (lambda logits, state: logits)
@@ -402,7 +406,9 @@ def _last_position(inputs, max_steps, hard_limit) -> jax.Array:
         max_steps = smaller(max_steps, hard_limit)
     if isinstance(max_steps, int) and not 1 <= max_steps <= length:
         raise UserError(
-            f"max_decode_steps is {max_steps}, but must be between 1 and the target length "
-            f"{length}: set temperature_sample.max_decode_steps, or the task's targets length."
+            "max_decode_steps",
+            max_steps,
+            f"but must be between 1 and the target length {length}",
+            "set temperature_sample.max_decode_steps, or the task's targets length",
         )
     return jnp.minimum(length, jnp.sum(inputs != 0, axis=1) + max_steps)

@@ -48,7 +48,7 @@ def rewrite_gin_args(args: Sequence[str]) -> list[str]:
             return arg
         name, equals, value = arg.removeprefix("--gin.").partition("=")
         if not equals or not name or not value.strip():
-            raise UserError(f"{arg} has no value: write --gin.NAME=value.")
+            raise UserError(arg, why="has no value", to_set="write --gin.NAME=value")
         return f"--gin_bindings={name} = {value}"
 
     return [rewrite(arg) for arg in args]

@@ -39,8 +39,9 @@ def repeat_rows(cache, rows: int, times: int, offset: int, per_row_index=False) 
     def repeat(leaf: jax.Array) -> jax.Array:
         if leaf.shape[offset] != rows:
             raise UserError(
-                f"A cache leaf of shape {leaf.shape} has {leaf.shape[offset]} rows at axis "
-                f"{offset}, but {rows} rows are decoded: set cache_offset to its batch axis."
+                f"A cache leaf of shape {leaf.shape}",
+                why=f"has {leaf.shape[offset]} rows at axis {offset}, but {rows} rows are decoded",
+                to_set="set cache_offset to its batch axis",
             )
         return jnp.repeat(leaf, times, axis=offset)
 

@@ -62,8 +62,9 @@ def normalizing_factor(factor: Any) -> float | SpecialLossNormalizingFactor | No
     if isinstance(factor, int | float) and 0 < factor < math.inf:
         return factor
     raise UserError(
-        f"EncoderDecoderModel.loss_normalizing_factor is {factor!r}; set it to None, a number "
-        f"above 0 or one of {[*special]}."
+        "EncoderDecoderModel.loss_normalizing_factor",
+        factor,
+        to_set=f"set it to None, a number above 0 or one of {[*special]}",
     )
 
 

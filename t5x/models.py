@@ -134,8 +134,9 @@ class EncoderDecoderModel:
         if rng is not None:
             if settings.get("decode_rng") is not None:
                 raise UserError(
-                    "predict_batch_with_aux has a rng and decoder_params['decode_rng']; give it "
-                    "one of them."
+                    "predict_batch_with_aux",
+                    why="has a rng and decoder_params['decode_rng']",
+                    to_set="give it one of them",
                 )
             settings["decode_rng"] = rng
         prompt = jnp.zeros((rows, length), jnp.int32)
@@ -153,9 +154,11 @@ class EncoderDecoderModel:
         )
         if decodes.shape[-1] > length:
             raise UserError(
-                f"decode_fn decodes {decodes.shape[-1]} ids, but the decoder has memory for the "
-                f"{length} of the targets: set max_decode_len to {length} at most, or the length "
-                "of the targets to more."
+                "decode_fn",
+                why=f"decodes {decodes.shape[-1]} ids, but the decoder has memory for the {length} "
+                "of the targets",
+                to_set=f"set max_decode_len to {length} at most, or the length of the targets to "
+                "more",
             )
         if not return_all_decodes:
             decodes, scores = decodes[:, -1, :], scores[:, -1]

@@ -294,21 +294,21 @@ def decay_mask(no_decay: Sequence[str], name: str = "adamw") -> Callable[[PyTree
     try:
         patterns = [re.compile(pattern) for pattern in no_decay]
     except re.error as error:
-        raise UserError(
-            f"optimizers.{name}.no_decay has {error.pattern!r}, which is not a regular expression: "
-            f"{error}."
-        ) from error
+        why = f"has {error.pattern!r}, which is not a regular expression: {error}"
+        raise UserError(f"optimizers.{name}.no_decay", why=why) from error
 
     def mask(params: PyTree) -> PyTree:
         paths, tree = jax.tree_util.tree_flatten_with_path(params)
         names = [jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in paths]
         for pattern in patterns:
-            known = pattern.pattern in _NORMS_AND_BIASES
-            if not known and not any(map(pattern.search, names)):
+            is_default = pattern.pattern in _NORMS_AND_BIASES
+            if not is_default and not any(map(pattern.search, names)):
                 raise UserError(
-                    f"optimizers.{name}.no_decay has {pattern.pattern!r}, which matches none of "
-                    f"the {len(names)} parameters{nearest(pattern.pattern, names)}; leave it out, "
-                    "or set it to a regular expression that a parameter's path contains."
+                    f"optimizers.{name}.no_decay",
+                    why=f"has {pattern.pattern!r}, which matches none of the {len(names)} "
+                    f"parameters{nearest(pattern.pattern, names)}",
+                    to_set="leave it out, or set it to a regular expression that a parameter's "
+                    "path contains",
                 )
         decays = [not any(p.search(n) for p in patterns) for n in names]
         return jax.tree.unflatten(tree, decays)

@@ -153,10 +153,12 @@ class Cooldown:
     def after(cls, rate: Callable[[Step], jax.Array], first: int, last: int) -> "Cooldown":
         """Return the cooldown of `rate`, or raise UserError if that has ended at `first`."""
         if isinstance(rate, Schedule) and float(rate.share(first)) < _IDLE:
+            names = " * ".join(rate.names)
             raise UserError(
-                f"At step {first:,}, where the cooldown begins, the learning rate "
-                f"{' * '.join(rate.names)} is {float(rate(first)):.1e}, so that nothing is left to "
-                f"fall; set {_GIN_NAME}.factors to those of the run, or start from an earlier step."
+                f"At step {first:,}, where the cooldown begins, the learning rate {names}",
+                why=f"is {float(rate(first)):.1e}, so that nothing is left to fall",
+                to_set=f"set {_GIN_NAME}.factors to those of the run, or start from an earlier "
+                "step",
             )
         return cls(rate, first, last)
 
@@ -184,11 +186,13 @@ class UsualRates:
         if not isinstance(rate, Schedule | Cooldown) or start >= total_steps:
             return None
         if self.must_end and isinstance(rate, Schedule) and {*rate.passing} <= {"linear_warmup"}:
+            names = " * ".join(rate.names)
             raise UserError(
-                f"{self.optimizer} needs a rate that falls to zero, and {' * '.join(rate.names)} "
-                f"does not end: set {_GIN_NAME}.factors to one that does, such as 'constant * "
+                self.optimizer,
+                why=f"needs a rate that falls to zero, and {names} does not end",
+                to_set=f"set {_GIN_NAME}.factors to one that does, such as 'constant * "
                 f"linear_warmup * linear_decay_to_zero', or {self.optimizer}.must_end to False if "
-                "COOLDOWN_FROM is to finish the run."
+                "COOLDOWN_FROM is to finish the run",
             )
         steps = np.linspace(start, total_steps - 1, min(total_steps - start, _LOOKS))
         peak = np.max(jax.jit(rate)(steps.astype(np.int32))).item()
@@ -250,15 +254,15 @@ def check_start(rate: Any, start: int | None, total_steps: int) -> None:
         return
     rates = np.asarray(jax.jit(rate)(steps))
     first, middle, last = rates[[0, len(rates) // 2, -1]]
-    described = (
-        f"The learning rate {' * '.join(rate.names)} counts from step {rate.step_offset:,} and "
-        f"training starts at {start:,}, so it is {first:.1e} at first, {middle:.1e} halfway and "
-        f"{last:.1e} at the end"
+    subject = f"The learning rate {' * '.join(rate.names)}"
+    why = (
+        f"counts from step {rate.step_offset:,} and training starts at {start:,}, so it is "
+        f"{first:.1e} at first, {middle:.1e} halfway and {last:.1e} at the end"
     )
     over = rates <= np.float32(rate.min_learning_rate)
     over &= rate.min_learning_rate < _IDLE * rate.base_learning_rate
     if over.mean() > 0.5 or over[: max(len(over) // 10, 1) + 1].all():
-        raise UserError(f"{described}; set {_GIN_NAME}.step_offset to {start}")
+        raise UserError(subject, why=why, to_set=f"set {_GIN_NAME}.step_offset to {start}")
     if rate.passing == ("linear_warmup",) and any("rsqrt" in name for name in rate.names):
         return  # pretraining continues
     if "linear_cooldown" in rate.passing and {*rate.passing} <= {
@@ -268,22 +272,25 @@ def check_start(rate: Any, start: int | None, total_steps: int) -> None:
         return  # so it does, to an end that is counted from step 0
     also = f" and total_steps = {n}" if rate.total_steps > n else ""
     to_set = f"{_GIN_NAME}.step_offset = {start}{also}"
-    logging.warning("%s; with %s it starts there.", described, to_set)
+    logging.warning("%s %s; with %s it starts there.", subject, why, to_set)
 
 
 def _check_factors(names: tuple[str, ...], settings: dict[str, float]) -> None:
     for name in names:
         if name not in FACTORS:
             raise UserError(
-                f"Learning rate factor {name!r} is unknown{nearest(name, FACTORS)}: "
-                f"set {_GIN_NAME}.factors to names from {', '.join(FACTORS)}, joined by '*'."
+                f"Learning rate factor {name!r}",
+                why=f"is unknown{nearest(name, FACTORS)}",
+                to_set=f"set {_GIN_NAME}.factors to names from {', '.join(FACTORS)}, joined by '*'",
             )
         divisor = _DIVISORS.get(name)
         if divisor and settings[divisor] < 1:
+            share = ", or a share of a total_steps" if divisor in _SHARES else ""
             raise UserError(
-                f"{divisor} is {settings[divisor]} but must be at least 1"
-                f"{', or a share of a total_steps' * (divisor in _SHARES)}, because the factor "
-                f"{name!r} divides by it: set {_GIN_NAME}.{divisor}."
+                divisor,
+                settings[divisor],
+                f"but must be at least 1{share}, because the factor {name!r} divides by it",
+                f"set {_GIN_NAME}.{divisor}",
             )
 
 
@@ -297,7 +304,8 @@ def _check_end(names: tuple[str, ...], total_steps: float, **begins: float) -> N
         argument, more = falling[name]
         if total_steps < begins[argument] + more:
             raise UserError(
-                f"total_steps is {total_steps} and {argument} {begins[argument]}, so the rate has "
-                f"no steps to fall in: set {_GIN_NAME}.total_steps to more, to TRAIN_STEPS less "
-                "step_offset, say."
+                "total_steps",
+                total_steps,
+                f"and {argument} {begins[argument]}, so the rate has no steps to fall in",
+                f"set {_GIN_NAME}.total_steps to more, to TRAIN_STEPS less step_offset, say",
             )

@@ -84,7 +84,7 @@ def _run(main: Callable[..., Any], values: flags.FlagValues) -> None:
     configured = gin.external_configurable(main, module="__main__")
     gin_utils.parse_gin_flags(values.gin_search_paths, values.gin_file, values.gin_bindings)
     join_others(values)
-    configured = functools.partial(configured, **dict.fromkeys(_given(values), True))
+    configured = functools.partial(configured, **dict.fromkeys(_permissions(values), True))
     if values.dry_run:
         _dry_run(configured, values.print_config)
         return
@@ -97,22 +97,24 @@ def _run(main: Callable[..., Any], values: flags.FlagValues) -> None:
         sys.exit(values.interrupted_status)
 
 
-def _given(values: flags.FlagValues) -> list[str]:
-    """Return the flags of `t5x.train` alone that are given."""
+def _permissions(values: flags.FlagValues) -> list[str]:
+    """Return the flags set on the command line that only `t5x.train` has."""
     return [name for name in ("take_over", "allow_unpublishable") if values[name].value]
 
 
 def _check_flags(main: Callable[..., Any], values: flags.FlagValues) -> None:
     if not (values.gin_file or values.gin_bindings):
         raise UserError(
-            "no recipe is given: --gin_file=gin/ro_t5x_tiny.gin names one; --help has an example."
+            why="no recipe is given: --gin_file=gin/ro_t5x_tiny.gin names one",
+            to_set="--help has an example",
         )
-    if foreign := [n for n in _given(values) if n not in inspect.signature(main).parameters]:
-        raise UserError(f"--{foreign[0]} is for t5x.train, which alone starts runs; leave it out.")
+    parameters = inspect.signature(main).parameters
+    if foreign := [name for name in _permissions(values) if name not in parameters]:
+        why = "is for t5x.train, which alone starts runs"
+        raise UserError(f"--{foreign[0]}", why=why, to_set="leave it out")
     if values.print_config and not values.dry_run:
-        raise UserError(
-            "--print_config is for --dry_run; add it, or read MODEL_DIR/config.gin of the run."
-        )
+        to_set = "add it, or read MODEL_DIR/config.gin of the run"
+        raise UserError("--print_config", why="is for --dry_run", to_set=to_set)
 
 
 def _set_up_tensorflow(values: flags.FlagValues) -> None:
@@ -170,33 +172,34 @@ def parse_flags(argv: list[str]) -> list[str]:
             with_underscores(argv, {f"--{name}" for name in flags.FLAGS})
         )
     except flags.Error as error:
-        raise UserError(f"{' '.join(str(error).split())} (--help lists all flags)") from error
+        raise UserError(why=f"{' '.join(str(error).split())} (--help lists all flags)") from error
     if others:
-        raise UserError(
-            f"{others[0]!r} is not a flag: flags begin with --, such as --gin.TRAIN_STEPS=1000."
-        )
+        why = "is not a flag: flags begin with --, such as --gin.TRAIN_STEPS=1000"
+        raise UserError(repr(others[0]), why=why)
     return [program]
 
 
 def join_others(values: flags.FlagValues) -> None:
     """Start JAX with the other processes, if any, once all have started with the same facts."""
-    given = (values.coordinator_address, values.process_count, values.process_index)
+    pod = (values.coordinator_address, values.process_count, values.process_index)
     if (values.process_count or values.process_index) and not values.coordinator_address:
         raise UserError(
-            f"--process_count={values.process_count} --process_index={values.process_index} need "
-            "--coordinator_address=HOST:PORT of process 0; without it this process trains alone."
+            f"--process_count={values.process_count} --process_index={values.process_index}",
+            why="need --coordinator_address=HOST:PORT of process 0",
+            to_set="without it this process trains alone",
         )
     if values.coordinator_address and not re.fullmatch(r".+:\d{1,5}", values.coordinator_address):
         raise UserError(
-            f"--coordinator_address={values.coordinator_address} has no port; write HOST:PORT of "
-            "process 0."
+            f"--coordinator_address={values.coordinator_address}",
+            why="has no port",
+            to_set="write HOST:PORT of process 0",
         )
     if not (values.coordinator_address or on_tpu_machine()):
         return
     seconds = values.roll_call_seconds
-    if worker := find_worker(*given, os.environ):
+    if worker := find_worker(*pod, os.environ):
         roll_call.wait_for_all(worker, roll_call.facts(gin.config_str()), seconds)
-    address, count, index = given if values.coordinator_address else (None, None, None)
+    address, count, index = pod if values.coordinator_address else (None, None, None)
     jax.distributed.initialize(address, count, index, heartbeat_timeout_seconds=HEARTBEAT_SECONDS)
 
 

@@ -30,28 +30,33 @@ def check_sentences(
     """Raise UserError for a sentence without the gaps of this model, or with too many tokens."""
     if isinstance(sentences, str):
         raise UserError(
-            f"watch.Watch.infill_sentences is {sentences!r}, a string; set INFILL_SENTENCES to "
-            "several, ('…', '…'), or to one, ('…',)."
+            "watch.Watch.infill_sentences",
+            sentences,
+            "a string",
+            "set INFILL_SENTENCES to several, ('…', '…'), or to one, ('…',)",
         )
     most = (lengths or {}).get("inputs")
     for sentence in sentences:
         if _has_masks(vocabulary) and MASK not in sentence:
             raise UserError(
-                f"INFILL_SENTENCES holds {sentence!r}, but an encoder fills in masks; write {MASK} "
-                "where a piece is missing."
+                "INFILL_SENTENCES",
+                why=f"holds {sentence!r}, but an encoder fills in masks",
+                to_set=f"write {MASK} where a piece is missing",
             )
         holes = [int(n) for n in _HOLE.findall(sentence)]
         in_order = holes and holes == list(range(len(holes))) and len(holes) <= _MAX_SENTINELS
         if not _has_masks(vocabulary) and not in_order:
             raise UserError(
-                f"INFILL_SENTENCES holds {sentence!r}, whose holes are {holes}; write <extra_id_0> "
-                "for the first, <extra_id_1> for the second, and so on."
+                "INFILL_SENTENCES",
+                why=f"holds {sentence!r}, whose holes are {holes}",
+                to_set="write <extra_id_0> for the first, <extra_id_1> for the second, and so on",
             )
         count = len(encode(sentence, vocabulary))
         if isinstance(most, int) and count > most:  # missing lengths are reported elsewhere
             raise UserError(
-                f"INFILL_SENTENCES holds a sentence of {count} tokens and the model reads "
-                f"{most}; shorten {sentence[:40]!r}."
+                "INFILL_SENTENCES",
+                why=f"holds a sentence of {count} tokens and the model reads {most}",
+                to_set=f"shorten {sentence[:40]!r}",
             )
 
 

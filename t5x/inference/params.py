@@ -29,9 +29,10 @@ class ParamsRestorer:
     ):
         if cfg.fallback_to_scratch and fallback_init_rng is None:
             raise UserError(
-                "RestoreCheckpointConfig.fallback_to_scratch is True and fallback_init_rng is "
-                "None, so missing parameters cannot be initialized; set fallback_init_rng to a "
-                "number."
+                "RestoreCheckpointConfig.fallback_to_scratch",
+                True,
+                "and fallback_init_rng is None, so missing parameters cannot be initialized",
+                "set fallback_init_rng to a number",
             )
         self.model, self.cfg, self.seed = model, cfg, fallback_init_rng
         self.specs = state_specs(model, partitioner)

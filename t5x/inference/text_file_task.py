@@ -10,7 +10,7 @@ import hashlib
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import seqio
 import tensorflow as tf
@@ -35,22 +35,25 @@ class LineSource(seqio.FunctionDataSource):
         read = _parse_json if path.endswith(".jsonl") else _parse_text
         lines = content.removesuffix(b"\n").split(b"\n") if content else []
         if not lines:
-            raise UserError(f"{SETTING} is {path!r}, which is empty; name a file that has lines.")
+            raise UserError(SETTING, path, "which is empty", "name a file that has lines")
         self.examples = [read(path, i, line) for i, line in enumerate(lines, 1)]
         names = self.examples[0].keys()
         for i, example in enumerate(self.examples, 1):
             if example.keys() != names:
                 raise UserError(
-                    f"Line {i} of {path} has the fields {', '.join(example)} and line 1 "
-                    f"{', '.join(names)}; give all lines the same."
+                    f"Line {i} of {path}",
+                    why=f"has the fields {', '.join(example)} and line 1 {', '.join(names)}",
+                    to_set="give all lines the same",
                 )
         for i, example in enumerate(self.examples, 1):
             if labels and "targets" in example:
                 example["targets_pretokenized"] = label = example["targets"].strip()
                 if label not in labels:
+                    classes = ", ".join(map(repr, labels))
                     raise UserError(
-                        f"Line {i} of {path} has the target {label!r}; give it one of the task's "
-                        f"classes {', '.join(map(repr, labels))}."
+                        f"Line {i} of {path}",
+                        why=f"has the target {label!r}",
+                        to_set=f"give it one of the task's classes {classes}",
                     )
                 example["targets"] = labels[label]
 
@@ -122,9 +125,8 @@ def _content(path: str) -> bytes:
         with tf.io.gfile.GFile(path, "rb") as file:
             return file.read()
     except (tf.errors.OpError, OSError) as error:
-        raise UserError(
-            f"{SETTING} is {path!r}, which cannot be read: {_reason(path, error)}."
-        ) from error
+        why = f"which cannot be read: {_reason(path, error)}"
+        raise UserError(SETTING, path, why) from error
 
 
 def _reason(path: str, error: Exception) -> str:
@@ -138,23 +140,24 @@ def _parse_text(path: str, number: int, line: bytes) -> dict[str, str]:
         return {"inputs": line.decode("utf-8").removesuffix("\r")}
     except UnicodeDecodeError as error:
         raise UserError(
-            f"Line {number} of {path} is not UTF-8 ({error.reason} at byte {error.start}); "
-            "convert the file, for example with iconv."
+            f"Line {number} of {path}",
+            why=f"is not UTF-8 ({error.reason} at byte {error.start})",
+            to_set="convert the file, for example with iconv",
         ) from error
 
 
 def _parse_json(path: str, number: int, line: bytes) -> dict[str, str]:
     text = _parse_text(path, number, line)["inputs"]
     try:
-        found = parse_json(text)
+        content = parse_json(text)
     except ValueError as error:
+        why = f'is not a JSON object with "inputs": {error}'
+        raise UserError(f"Line {number} of {path}", why=why) from error
+    names = [name for name in FIELDS if name in content]
+    if "inputs" not in names or not all(isinstance(content[name], str) for name in names):
         raise UserError(
-            f'Line {number} of {path} is no JSON object with "inputs": {error}.'
-        ) from error
-    wanted: Sequence[str] = [n for n in FIELDS if n in found]
-    if "inputs" not in wanted or not all(isinstance(found[name], str) for name in wanted):
-        raise UserError(
-            f"Line {number} of {path} is {text[:60]!r}; it needs a string "
-            '"inputs" and, to be scored, a string "targets".'
+            f"Line {number} of {path}",
+            text[:60],
+            to_set='it needs a string "inputs" and, to be scored, a string "targets"',
         )
-    return {name: found[name] for name in wanted}
+    return {name: content[name] for name in names}

@@ -135,20 +135,22 @@ MakeWriter = Callable[[str, str], metric_writers.MetricWriter]
 def check_names(names: Sequence[str | MakeWriter]) -> None:
     """Raise UserError if a writer's name is unknown, or its package is not installed."""
     if isinstance(names, str):
-        raise UserError(f"watch.Watch.writers is {names!r}; set WRITERS to ({names!r},).")
+        raise UserError("watch.Watch.writers", names, to_set=f"set WRITERS to ({names!r},)")
     for name in names:
         if isinstance(name, str) and name not in WRITERS:
             raise UserError(
-                f"watch.Watch.writers has {name!r}, which is not a writer; set WRITERS to some of "
-                f"{sorted(WRITERS)}."
+                "watch.Watch.writers",
+                why=f"has {name!r}, which is not a writer",
+                to_set=f"set WRITERS to some of {sorted(WRITERS)}",
             )
-        classes = {made.__name__: package for made, package in _PACKAGES.items()}
+        classes = {writer.__name__: package for writer, package in _PACKAGES.items()}
         maker = WRITERS[name] if isinstance(name, str) else name
         package = classes.get(getattr(maker, "__name__", ""))
         if package and importlib.util.find_spec(package) is None:
             raise UserError(
-                f"watch.Watch.writers has {package!r}, which is not installed; run "
-                f"`.venv/bin/pip install {package}`, or remove it from WRITERS."
+                "watch.Watch.writers",
+                why=f"has {package!r}, which is not installed",
+                to_set=f"run `.venv/bin/pip install {package}`, or remove it from WRITERS",
             )
 
 

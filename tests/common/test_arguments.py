@@ -5,8 +5,8 @@ import argparse
 import pytest
 
 from common import arguments
-from common.errors import UserError
 from convert import hub
+from fakes.refuses import refuses
 from tasks.corpus.storage.hub import find_splits
 
 
@@ -66,11 +66,11 @@ def test_an_address_that_cannot_be_written_to_is_refused():
     for path in ("runs/tiny", "/runs/tiny", "gs://bucket/run"):
         arguments.check_address("MODEL_DIR", path)
     for scheme in ("s3", "hf", "http", "az"):
-        with pytest.raises(ValueError, match=f"^MODEL_DIR is {scheme}://b/x, .*mount the bucket"):
+        with refuses("MODEL_DIR", f"{scheme}://b/x"):
             arguments.check_address("MODEL_DIR", f"{scheme}://b/x")
-    with pytest.raises(ValueError, match="--to is az://b/x"):
+    with refuses("--to", "az://b/x"):
         arguments.check_output_folder("--to", "az://b/x", buckets_too=True)
-    with pytest.raises(ValueError, match="--out is gs://b/x, but this command writes to disks"):
+    with refuses("--out", "gs://b/x"):
         arguments.check_output_folder("--out", "gs://b/x")
 
 
@@ -87,7 +87,7 @@ def test_a_place_that_cannot_be_written_is_refused(check, path, tmp_path, monkey
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").touch()
-    with pytest.raises(UserError, match=r"^--out is "):
+    with refuses("--out", path):
         check("--out", path)
     assert {entry.name for entry in tmp_path.iterdir()} == {"folder", "file"}
 
@@ -100,8 +100,9 @@ def test_a_path_of_several_lines_is_refused(mark, tmp_path):
         arguments.check_output_file,
         arguments.check_output_folder,
     ):
-        with pytest.raises(UserError, match=r"^OUT is [^\n\r\0\x1b]*character[^\n]*$"):
+        with refuses("OUT", path) as refusal:
             check("OUT", path)
+        assert str(refusal.value).isprintable()
 
 
 @pytest.mark.parametrize("token", ["hf_ă", "hf_a b", "hf_a\nb", "“hf_a”"])
@@ -114,8 +115,8 @@ def test_a_token_that_cannot_be_sent_is_refused_and_not_shown(token, monkeypatch
         lambda: hub.check_access("user/model"),
     )
     for door in doors:
-        with pytest.raises(UserError, match="HF_TOKEN") as caught:
+        with refuses("HF_TOKEN") as refusal:
             door()
-        assert token not in str(caught.value)
+        assert token not in str(refusal.value)
     monkeypatch.setenv("HF_TOKEN", " hf_a\n")  # which the hub's client strips
     arguments.check_hub_token()

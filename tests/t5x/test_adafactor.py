@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from fakes.refuses import refuses
 from t5x.adafactor import Adafactor, FactorDim, standard_logical_factor_rules
 
 RATE = jnp.float32(0.1)
@@ -174,7 +175,7 @@ def test_above_two_dimensions_the_rules_say_what_is_row_and_column():
     assert state["v_row"].shape == (4,)
     assert state["v_col"].shape == (6, 8)
     for rules in (None, {**RULES, "kv": FactorDim.NONE}):
-        with pytest.raises(ValueError, match="logical_factor_rules"):
+        with refuses("adafactor.Adafactor.logical_factor_rules"):
             Adafactor(logical_factor_rules=rules).dims((4, 6, 8), ("embed", "heads", "kv"))
 
 
@@ -182,8 +183,9 @@ def test_a_rule_of_an_axis_that_no_parameter_has_is_named():
     params, axes = {"a": jnp.zeros((4, 6))}, {"a": ("embed", "rank")}
     Adafactor(logical_factor_rules={**RULES, "rank": FactorDim.COLUMN}).init(params, axes)
     rules = {**RULES, "rank": FactorDim.COLUMN, "emb": FactorDim.ROW, "ranks": FactorDim.COLUMN}
-    with pytest.raises(ValueError, match="logical_factor_rules has 'emb', 'ranks'"):
+    with refuses("adafactor.Adafactor.logical_factor_rules") as refusal:
         Adafactor(logical_factor_rules=rules).init(params, axes)
+    assert "'emb', 'ranks'" in refusal.value.why
 
 
 def test_gradients_are_clipped_together():
@@ -205,7 +207,7 @@ def test_no_gradient_is_no_update():
 
 @pytest.mark.parametrize("setting", ["factor_map", "multiply_by_parameter_scale"])
 def test_maps_by_parameter_name_are_refused(setting):
-    with pytest.raises(ValueError, match="HParamMap"):
+    with refuses("adafactor.Adafactor"):
         Adafactor(**{setting: [("a", 1)]})
 
 

@@ -88,9 +88,9 @@ def test_a_dry_run_decodes_nothing(folder, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
-        ({"dataset_cfg": toy.data("validation", batch_size=7)}, "batch_size is 7"),
+        ({"dataset_cfg": toy.data("validation", batch_size=7)}, "batch_size"),
         ({"dataset_cfg": toy.data("validation", mixture_or_task_name=toy.BARE)}, "toy_bare"),
-        ({"model": toy.model(vocab_size=128)}, "network.T5Config.vocab_size is 128"),
+        ({"model": toy.model(vocab_size=128)}, "network.T5Config.vocab_size"),
         ({"mode": "specific"}, "checkpoint_"),
         ({"model": toy.model(emb_dim=32)}, "another shape"),
     ],

@@ -53,8 +53,10 @@ class EncoderConfig:
         owner = type(self).__name__
         if self.emb_dim % self.num_heads:
             raise UserError(
-                f"{owner}.emb_dim is {self.emb_dim}, which {self.num_heads} heads cannot share; "
-                "set it to a multiple of num_heads."
+                f"{owner}.emb_dim",
+                self.emb_dim,
+                f"which {self.num_heads} heads cannot share",
+                "set it to a multiple of num_heads",
             )
         select.check(self)
 
@@ -101,13 +103,17 @@ class ModernBertConfig(EncoderConfig):
         if (self.num_layers - 1) % self.global_every:
             above = self.num_layers + -(self.num_layers - 1) % self.global_every
             raise UserError(
-                f"ModernBertConfig.num_layers is {self.num_layers}, but layers after the first run "
-                f"in groups of global_every, {self.global_every}; set it to {above}."
+                "ModernBertConfig.num_layers",
+                self.num_layers,
+                f"but layers after the first run in groups of global_every, {self.global_every}",
+                f"set it to {above}",
             )
         if self.local_window < 2 or self.local_window % 2:
             raise UserError(
-                f"ModernBertConfig.local_window is {self.local_window}, but as many keys are "
-                "seen before a token as after it; set it to an even number."
+                "ModernBertConfig.local_window",
+                self.local_window,
+                "but as many keys are seen before a token as after it",
+                "set it to an even number",
             )
 
 
@@ -216,8 +222,10 @@ class Bert(nn.Module):
         c = self.config
         if positions is None and tokens.shape[1] > c.max_length:  # jnp.take would return NaN
             raise UserError(
-                f"Texts of {tokens.shape[1]} tokens are longer than BertConfig.max_length, "
-                f"{c.max_length}; cut them."
+                "BertConfig.max_length",
+                c.max_length,
+                f"but a text has {tokens.shape[1]} tokens",
+                "cut it",
             )
         positions = positions_of(tokens, positions) + c.position_offset
         types = jnp.zeros_like(tokens) if type_ids is None else type_ids

@@ -63,8 +63,9 @@ class T5Config:
         object.__setattr__(self, "mlp_activations", tuple(self.mlp_activations))  # hashable
         if not self.mlp_activations or not layers.ACTIVATIONS.keys() >= {*self.mlp_activations}:
             raise UserError(
-                f"T5Config.mlp_activations is {self.mlp_activations}; set it to one or several of "
-                f"{sorted(layers.ACTIVATIONS)}."
+                "T5Config.mlp_activations",
+                self.mlp_activations,
+                to_set=f"set it to one or several of {sorted(layers.ACTIVATIONS)}",
             )
         select.check(self)
 

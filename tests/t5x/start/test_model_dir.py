@@ -35,7 +35,7 @@ def test_a_folder_that_cannot_be_is_refused(tmp_path):
 
 
 def test_a_bucket_that_cannot_be_opened_is_refused_at_once():
-    with pytest.raises(ValueError, match=r"^MODEL_DIR is az://b/run, but .* mount the bucket"):
+    with pytest.raises(ValueError, match=r"^MODEL_DIR is 'az://b/run', but .* mount the bucket"):
         model_dir.check_writable("az://b/run")
 
 
