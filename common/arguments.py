@@ -32,10 +32,10 @@ def version() -> str:
     text = f"{project['name']} {project['version']}"
     command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--exclude=*"]
     try:
-        found = subprocess.run(command, capture_output=True, text=True, check=True)
+        commit = subprocess.run(command, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return text
-    return f"{text} ({found.stdout.strip()})"
+    return f"{text} ({commit.stdout.strip()})"
 
 
 class _Version(argparse.Action):
@@ -49,13 +49,13 @@ class _Version(argparse.Action):
 class _Parser(argparse.ArgumentParser):
     """The parser of every command; see `parser`."""
 
-    without_words = False  # nothing was given to it
+    is_without_words = False  # then a mistake also shows the description
 
     def parse_known_args(self, args=None, namespace=None):
-        known = self._option_string_actions
-        given = with_underscores(sys.argv[1:] if args is None else args, known)
-        self.without_words = not given
-        return super().parse_known_args(given, namespace)
+        words = sys.argv[1:] if args is None else args
+        words = spell_with_underscores(words, self._option_string_actions)
+        self.is_without_words = not words
+        return super().parse_known_args(words, namespace)
 
     def error(self, message: str) -> NoReturn:
         about, _, name = message.partition("unrecognized arguments: ")
@@ -63,27 +63,27 @@ class _Parser(argparse.ArgumentParser):
             flag = name.split()[0].split("=")[0]
             near = difflib.get_close_matches(flag, self._option_string_actions, 1)
             message = f"{flag} is not a flag{f'; did you mean {near[0]}?' if near else ''}"
-        about = f"{self.description}\n\n" if self.without_words else ""
+        about = f"{self.description}\n\n" if self.is_without_words else ""
         self.exit(2, f"{about}Error: {' '.join(message.split())} (--help lists all flags)\n")
 
 
-def with_underscores(args: Sequence[str], known: Container[str]) -> list[str]:
-    """Return the arguments with each --a-b or --a-b=c as --a_b where that is a known flag."""
+def spell_with_underscores(words: Sequence[str], flags: Container[str]) -> list[str]:
+    """Return the words of a command line, with --a-b and --a-b=c as --a_b if that is a flag."""
 
-    def written(arg: str) -> str:
-        name, equals, value = arg.partition("=")
-        usual = "--" + name[2:].replace("-", "_")
-        return usual + equals + value if name[:2] == "--" and usual in known else arg
+    def spell(word: str) -> str:
+        name, equals, value = word.partition("=")
+        flag = "--" + name[2:].replace("-", "_")
+        return flag + equals + value if name[:2] == "--" and flag in flags else word
 
-    return [written(arg) for arg in args]
+    return [spell(word) for word in words]
 
 
 def parser(prog: str, description: str | None) -> argparse.ArgumentParser:
-    """Return a parser that has --help and --version and takes no abbreviated flags.
+    """Return a parser with --help and --version, without abbreviated flags.
 
-    `description` is the command's docstring. Its paragraphs are filled to the terminal's width; its
-    examples, which are indented, stay as they are. A command without words shows it.
-    --push-to-hub is --push_to_hub. A mistake ends the command with status 2 and one sentence.
+    `description` is the command's docstring, which a command without words shows: paragraphs filled
+    to the terminal's width, indented examples as they are. --push-to-hub is --push_to_hub. A
+    mistake ends the command with status 2 and one sentence.
     """
     width = shutil.get_terminal_size().columns - 2
     about = "\n\n".join(
@@ -91,11 +91,13 @@ def parser(prog: str, description: str | None) -> argparse.ArgumentParser:
         for part in inspect.cleandoc(description or "").split("\n\n")
     )
     raw = argparse.RawDescriptionHelpFormatter
-    made = _Parser(prog, description=about, allow_abbrev=False, formatter_class=raw)
+    command = _Parser(prog, description=about, allow_abbrev=False, formatter_class=raw)
     unset = argparse.SUPPRESS  # so that the parsed flags are the command's own
     about = "print the version and exit"
-    made.add_argument("--version", action=_Version, nargs=0, dest=unset, default=unset, help=about)
-    return made
+    command.add_argument(
+        "--version", action=_Version, nargs=0, dest=unset, default=unset, help=about
+    )
+    return command
 
 
 def integer(least: int) -> Callable[[str], int]:
@@ -135,10 +137,10 @@ def text(value: str) -> str:
 
 
 def lengths(value: str) -> dict[str, int]:
-    """Return the value of --lengths, inputs=512,targets=114, by feature; {} if it is empty.
+    """Return the lengths by feature of --lengths, such as inputs=512,targets=114; {} if empty.
 
     Raises:
-      UserError: it is of another form.
+      UserError: the value has another form.
     """
     pairs = [pair.partition("=") for pair in value.split(",") if pair]
     if not all(feature and n.isdigit() and int(n) for feature, _, n in pairs):
@@ -147,10 +149,10 @@ def lengths(value: str) -> dict[str, int]:
 
 
 def check_output_file(flag: str, path: str) -> None:
-    """Check that a file can be written at `path`, in a folder that exists; leave nothing there.
+    """Check that a file can be written at `path`, in an existing folder; leave nothing there.
 
     Raises:
-      UserError: it cannot be.
+      UserError: it cannot be written.
     """
     check_address(flag, path)
     file = Path(path)
@@ -167,8 +169,8 @@ def check_output_file(flag: str, path: str) -> None:
         raise _unwritable(flag, path, error) from error
 
 
-def in_runs(name: str) -> str:
-    """Return the path of a result that has no --out: in runs/ of this folder, which is made."""
+def result_path(name: str) -> str:
+    """Return `runs/<name>`, where a result without --out goes, and make the folder."""
     folder = Path("runs")
     folder.mkdir(exist_ok=True)
     return str(folder / name)
@@ -177,11 +179,10 @@ def in_runs(name: str) -> str:
 def check_output_folder(flag: str, path: str, buckets_too: bool = False) -> None:
     """Check that the folder `path` can be created and written; leave nothing there.
 
-    With `buckets_too`, the address of a bucket passes: only writing to it would show whether it can
-    be written.
+    With `buckets_too` the address of a bucket passes, since only a write would show more.
 
     Raises:
-      UserError: it cannot be.
+      UserError: it cannot be written.
     """
     if not path:
         raise UserError(flag, path, "which names nothing", "name a folder")
@@ -203,7 +204,7 @@ def check_output_folder(flag: str, path: str, buckets_too: bool = False) -> None
 
 
 def check_hub_token() -> None:
-    """Raise UserError if HF_TOKEN cannot be sent; whether it is valid, only the hub knows."""
+    """Raise UserError if HF_TOKEN cannot be sent; only the hub knows whether it is valid."""
     token = os.environ.get("HF_TOKEN", "").strip()
     if not token.isascii() or not token.isprintable() or " " in token:
         raise UserError(

@@ -34,9 +34,9 @@ _ACTIONABLE = re.compile(
     r"|quota|rate limit|unauthorized|could not connect",
     re.IGNORECASE,
 )
-# A C++ check that fails aborts the process, its reason only in the log. So a shell waits for the
-# end of the process, and prints the reason unless `_end` has killed the shell before. It reads
-# where the log begins and its path.
+# A failed C++ check aborts the process and leaves its reason only in the log. So a shell waits for
+# the end of the process and prints the reason, unless `_end` has killed the shell before. The shell
+# reads where the log begins, and its path.
 _WATCH = r"""
 trap '' INT TERM HUP
 while read -r start path; do first=$start log=$path; done
@@ -48,7 +48,7 @@ _UPLOAD_SECONDS, _LAST_UPLOAD_SECONDS = 60.0, 10.0
 
 
 class _State:
-    """Of this process, which has one descriptor 2."""
+    """The log of this process, which has one descriptor 2."""
 
     process: int | None = None  # the one that called `start`, not a fork of it
     path = ""
@@ -61,7 +61,7 @@ class _State:
 def start() -> None:
     """Make descriptor 2 a temporary log, which is deleted at the end of a command.
 
-    It is kept if `write_to` moves it, or if the command ends with a bug's traceback.
+    The log is kept if `write_to` moves it, or if the command ends with the traceback of a bug.
     """
     handle, _State.path = tempfile.mkstemp(prefix="t5x-", suffix=".log")
     sys.stderr = os.fdopen(os.dup(2), "w", buffering=1, errors="backslashreplace")
@@ -89,7 +89,7 @@ def is_started() -> bool:
 
 
 def redirect_loggers() -> None:
-    """Replace the root logger's handlers, and the file of fatal errors, also after absl's."""
+    """Send the root logger and fatal errors to the log, again once absl has added its handler."""
     if is_started():
         faulthandler.enable(file=2)
         logging.root.handlers[:] = [_Handler()]
@@ -97,9 +97,9 @@ def redirect_loggers() -> None:
 
 
 def write_to(folder: str, host: int) -> None:
-    """Make the folder, and move the log to `log_<host>.txt` in it, after an earlier start's.
+    """Make the folder, and append the log to `log_<host>.txt` in it.
 
-    `host` is the index of this process. In a bucket the log is uploaded every minute.
+    `host` is the index of this process. A log in a bucket is uploaded every minute.
     """
     path = f"{folder.rstrip('/')}/log_{host}.txt"
     if "://" in folder:
@@ -170,9 +170,9 @@ def _upload(path: str) -> None:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    """Raise KeyboardInterrupt, or end the process if it imports a library.
+    """Raise KeyboardInterrupt, or end the process if it is importing a library.
 
-    Some libraries lose the exception then, and numpy and TensorFlow crash.
+    During an import some libraries lose the exception, and numpy and TensorFlow crash.
     """
     at = frame
     while at is not None and not at.f_code.co_filename.startswith("<frozen importlib"):
@@ -183,7 +183,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 class _Handler(logging.Handler):
-    """Writes every record to the log, and to the terminal what a user can act on, once."""
+    """Writes every record to the log, and once to the terminal what a user can act on."""
 
     def __init__(self):
         super().__init__()
@@ -191,23 +191,23 @@ class _Handler(logging.Handler):
         self._shown: set[str] = set()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write it; a log that cannot be written stops nothing."""
+        """Write a record; a log that cannot be written stops nothing."""
         with contextlib.suppress(OSError):
             line = public(self.format(record))
             os.write(2, line.encode(errors="backslashreplace") + b"\n")
         text = public(record.getMessage().strip())
         if not errors.is_own_file(record.pathname):
-            text = self._of_library(record, text)
+            text = self._library_message(record, text)
         if text and record.levelno >= logging.WARNING:
             errors.say(f"{record.levelname.capitalize()}: {text}")
 
-    def _of_library(self, record: logging.LogRecord, text: str) -> str:
-        """Return the first line of an error, or of a warning to act on that is new, else ""."""
-        # Both report every error of a failed save, in each thread; the save itself reports it once.
-        of_save = record.name == "asyncio" or "/site-packages/orbax/" in record.pathname
+    def _library_message(self, record: logging.LogRecord, text: str) -> str:
+        """Return the first line of an error or of a new, actionable warning, otherwise ""."""
+        # asyncio and Orbax report a failed save once a thread; the save itself reports it once.
+        is_of_save = record.name == "asyncio" or "/site-packages/orbax/" in record.pathname
         same = re.sub(r"\d+", "", text)
         is_new = same not in self._shown and _ACTIONABLE.search(text)
-        if of_save or record.levelno < logging.WARNING:
+        if is_of_save or record.levelno < logging.WARNING:
             return ""
         if record.levelno < logging.ERROR and not is_new:
             return ""

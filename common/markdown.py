@@ -1,15 +1,15 @@
-"""Text of anybody in Markdown that others read: nothing in it is markup.
+"""Writes text of unknown origin into Markdown, so that nothing in it acts as markup.
 
 plain("a <b> [c](javascript:d)")              # "a \\<b\\> \\[c\\](javascript\\:d)"
 fenced("x = '```'", "python")                 # a fence that is longer than those in the text
-table(["task", "loss"], [["ro", "2.1"]])      # numbers are columns behind the first
+table(["task", "loss"], [["ro", "2.1"]])      # all columns but the first are numbers
 """
 
 import re
 from collections.abc import Iterable, Sequence
 
-# What is markup anywhere (GitHub's and the hub's, with formulas), at an end of a word, in an
-# address without a scheme, and at the start of a line.
+# Markup of GitHub and the hub: anywhere (with formulas), at the ends of a word, in an address
+# without a scheme, and at the start of a line.
 _MARKUP = re.compile(
     r"[\\`*\[\]<>|&#~:$]|(?<![^\W_])_|_(?![^\W_])|(?<=www)\.|^[-+=]|(?<=\d)[.)](?= |$)"
 )
@@ -23,14 +23,14 @@ def plain(text: str) -> str:
 
 
 def fenced(text: str, language: str = "") -> str:
-    """Return lines of code in a fence that none of them ends."""
+    """Return lines of code in a fence that no line can end."""
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}{language}\n{text}\n{fence}"
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> str:
-    """Return a table whose columns behind the first `left` are numbers."""
+    """Return a table whose first `left` columns are texts and whose others are numbers."""
     lines = [[plain(cell) for cell in row] for row in (header, *rows)]
     lines.insert(1, [*["---"] * left, *["---:"] * (len(header) - left)])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -1,4 +1,4 @@
-"""Take what is secret out of a text: passwords and signatures in addresses, tokens of the hub.
+"""Removes secrets from a text: passwords and signatures in addresses, tokens of the hub.
 
 public("https://me:word@example.org/a.jsonl?X-Amz-Signature=5f2")  # https://example.org/a.jsonl?…
 """
@@ -14,7 +14,7 @@ _SECRETS = [
 
 
 def public(text: str) -> str:
-    """Return a text in which addresses have no user and no query, and tokens no letters."""
+    """Return the text without users and queries in addresses, and without the hub's tokens."""
     for pattern, replacement in _SECRETS:
         text = pattern.sub(replacement, text)
     return text

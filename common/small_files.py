@@ -1,4 +1,4 @@
-"""Read a small file that anybody may have written, or refuse it in one sentence.
+"""Reads a small file of unknown origin, or refuses it in one sentence.
 
     with parsing(path, "delete it"):               # UserError for anything that goes wrong
         step = int(read_json(path)["step"])        # JSON is always an object, here a dict
@@ -23,8 +23,8 @@ from common.errors import UserError, first_line
 from common.tables import data_size
 
 _LARGEST = 2**28  # bytes; the largest known, a tokenizer.json, has 35 MB
-# What a parser raises for a file that is missing, or whose content no writer has written. Any other
-# error may pass.
+# What parsers raise for a file that is missing, or whose content no writer writes. Other errors may
+# pass at the next try.
 _UNREADABLE = (
     *(ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError),
     *(FileNotFoundError, IsADirectoryError, NotADirectoryError, EOFError, zipfile.BadZipFile),
@@ -35,9 +35,9 @@ Path = str | os.PathLike[str]
 
 @contextlib.contextmanager
 def parsing(path: Path, advice: str, kind: type[UserError] = UserError) -> Iterator[None]:
-    """Raise `kind` of `path` for what a damaged or missing file makes a parser raise.
+    """Turn what a parser raises for a damaged or missing file into an error of `kind`.
 
-    The sentence ends with `advice`. Errors that are of `kind` already pass.
+    The error names `path`, and `advice` is what to do. Errors of `kind` pass unchanged.
     """
     try:
         yield
@@ -50,7 +50,7 @@ def parsing(path: Path, advice: str, kind: type[UserError] = UserError) -> Itera
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file; raises as `read_bytes` and `parse_json` do."""
+    """Return the JSON object in a file. Raises what `read_bytes` and `parse_json` raise."""
     return parse_json(read_bytes(path))
 
 
@@ -58,14 +58,14 @@ def parse_json(text: str | bytes) -> dict[str, Any]:
     """Return a JSON object, or raise ValueError for any other text."""
     text = text if isinstance(text, str) else text.decode("utf-8-sig")
     try:
-        found = json.loads(text)
+        content = json.loads(text)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise ValueError(f"it is no JSON object but {text[:20]!r}")
     if re.search(r"\\u[dD]", text):  # half of a pair, which could not be written anywhere
-        json.dumps(found, ensure_ascii=False).encode()
-    return found
+        json.dumps(content, ensure_ascii=False).encode()
+    return content
 
 
 def read_bytes(path: Path) -> bytes:
@@ -86,5 +86,5 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_text(path: Path) -> str:
-    """Return the content of a file of UTF-8; raises as `read_bytes` does."""
+    """Return the text of a UTF-8 file. Raises what `read_bytes` raises."""
     return read_bytes(path).decode()

@@ -1,13 +1,13 @@
-"""Which tokens of a Hugging Face tokenizer play which roles.
+"""Finds the special tokens of a Hugging Face tokenizer by their roles.
 
-by_role([json.loads(tokenizer_config), json.loads(special_tokens_map)], tokenizer.token_to_id)
+tokens_by_role([tokenizer_config, special_tokens_map], tokenizer.token_to_id)["mask"]  # "[MASK]"
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 FILES = ("tokenizer_config.json", "special_tokens_map.json")  # beside tokenizer.json
-# By role, the spellings of BERT, RoBERTa and Gemma.
+# The spellings of each role in BERT, RoBERTa and Gemma.
 _SPELLINGS = {
     "pad": ("[PAD]", "<pad>"),
     "unk": ("[UNK]", "<unk>"),
@@ -19,23 +19,23 @@ _SPELLINGS = {
 }
 
 
-def by_role(
+def tokens_by_role(
     configs: Iterable[Mapping[str, Any]], id_of: Callable[[str], int | None]
 ) -> dict[str, str]:
     """Return the special tokens by role: pad, unk, cls, sep, mask, bos, eos.
 
-    They are those that the first of `configs` names, or have their usual spelling; `id_of` returns
-    None for what is no token.
+    The first config that names a role's token wins; otherwise the usual spellings are tried.
+    `id_of` returns None for a text that is not a token.
     """
-    named: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for config in configs:
-        named = {**config, **named}
-    found = {}
+        settings = {**config, **settings}
+    tokens = {}
     for role, spellings in _SPELLINGS.items():
-        token = named.get(f"{role}_token")
+        token = settings.get(f"{role}_token")
         content = token.get("content") if isinstance(token, dict) else token
         for spelling in (content, *spellings):
             if isinstance(spelling, str) and id_of(spelling) is not None:
-                found[role] = spelling
+                tokens[role] = spelling
                 break
-    return found
+    return tokens

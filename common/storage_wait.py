@@ -21,11 +21,10 @@ T = TypeVar("T")
 
 
 def answer(what: str, ask: Callable[[], T]) -> T:
-    """Return the result of `ask`, or raise what it has raised.
+    """Return the result of `ask`, or raise what it raises; raise Failure after `GIVE_UP_SECONDS`.
 
-    It runs in a thread that can be abandoned, and must call nothing of jax, which belongs to the
-    main thread. `what` names for messages what is waited for: a setting and its value. Raise
-    Failure after `GIVE_UP_SECONDS`.
+    `ask` runs in a thread that may be abandoned, so it must not call JAX, which belongs to the main
+    thread. Messages call the storage `what`: a setting and its value.
     """
     begun, reports = time.monotonic(), 0
     answered = in_thread(ask, what)

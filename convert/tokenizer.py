@@ -190,7 +190,7 @@ class TokenizerFolder(NamedTuple):
     def roles(self) -> dict[str, str]:
         """The special tokens by role ("pad", "mask", …)."""
         ids = self.load().get_vocab()
-        return special_tokens.by_role(map(self._json, special_tokens.FILES), ids.get)
+        return special_tokens.tokens_by_role(map(self._json, special_tokens.FILES), ids.get)
 
     @property
     def tokenizer_class(self) -> str:

@@ -67,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _evaluate(flags: argparse.Namespace) -> None:
-    flags.out = flags.out or arguments.in_runs("evaluation.json")
+    flags.out = flags.out or arguments.result_path("evaluation.json")
     arguments.check_output_file("--out", flags.out)
     if flags.max_chars > _MOST_CHARS:
         raise UserError(f"--max_chars is {flags.max_chars}, but may be at most {_MOST_CHARS}")

@@ -42,7 +42,7 @@ def _report(values: argparse.Namespace) -> int:
     cache: Cache = {}
     model_dirs = values.model_dirs or [_newest_run()]
     name = "_".join(path.rstrip("/").rpartition("/")[2] for path in model_dirs[:3])
-    out = values.out or (None if values.png else arguments.in_runs(f"report_{name}.html"))
+    out = values.out or (None if values.png else arguments.result_path(f"report_{name}.html"))
     if out:
         arguments.check_output_file("--out", out)
     if values.png:

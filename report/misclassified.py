@@ -102,7 +102,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     about = "most texts to show of each confusion, default 50"
     add("--most", type=arguments.integer(0), default=50, help=about)
     values = parser.parse_args(argv)
-    out = values.out or arguments.in_runs("misclassified.html")
+    out = values.out or arguments.result_path("misclassified.html")
     arguments.check_output_file("--out", out)
     path: Path = values.predictions
     if path.is_dir():

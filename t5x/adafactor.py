@@ -108,16 +108,16 @@ class Adafactor(OptimizerDef):
     def dims(self, shape: Dims, axes: Axes) -> Factoring:
         """Return the dimensions of one parameter to average over and to factor."""
         rules = self.logical_factor_rules or {"layers": FactorDim.BATCH}
-        named = [FactorDim.NONE if a is None else rules.get(a, FactorDim.NONE) for a in axes]
-        parts = [FactorDim(getattr(rule, "value", rule)) for rule in named]
-        own = tuple(i for i, part in enumerate(parts) if part is not FactorDim.BATCH)
-        if not self.factored or len(own) < 2:
-            return Factoring(own, None)
-        if len(own) == 2:
-            smaller, larger = sorted(own, key=lambda i: shape[i])
+        ruled = [FactorDim.NONE if a is None else rules.get(a, FactorDim.NONE) for a in axes]
+        parts = [FactorDim(getattr(rule, "value", rule)) for rule in ruled]
+        averaged = tuple(i for i, part in enumerate(parts) if part is not FactorDim.BATCH)
+        if not self.factored or len(averaged) < 2:
+            return Factoring(averaged, None)
+        if len(averaged) == 2:
+            smaller, larger = sorted(averaged, key=lambda i: shape[i])
             if shape[smaller] < self.min_dim_size_to_factor:
-                return Factoring(own, None)
-            return Factoring(own, ((smaller,), (larger,)))
+                return Factoring(averaged, None)
+            return Factoring(averaged, ((smaller,), (larger,)))
         if self.logical_factor_rules is None:
             raise UserError(
                 "adafactor.Adafactor.logical_factor_rules",
@@ -126,15 +126,15 @@ class Adafactor(OptimizerDef):
                 "set it to @adafactor.standard_logical_factor_rules(), or "
                 "adafactor.Adafactor.factored to False",
             )
-        pick = lambda part: tuple(i for i in own if parts[i] is part)
+        pick = lambda part: tuple(i for i in averaged if parts[i] is part)
         row, column = pick(FactorDim.ROW), pick(FactorDim.COLUMN)
-        if row and column and len(row) + len(column) < len(own):
+        if row and column and len(row) + len(column) < len(averaged):
             raise UserError(
                 "adafactor.Adafactor.logical_factor_rules",
                 why=f"leave a dimension of {axes} {shape} without ROW or COLUMN",
                 to_set="give every axis one of them, or none",
             )
-        return Factoring(own, (row, column) if row and column else None)
+        return Factoring(averaged, (row, column) if row and column else None)
 
     def init(self, params: PyTree, axes: PyTree) -> PyTree:
         """Return zeros: {m, v, v_row, v_col} for each parameter.
@@ -174,17 +174,19 @@ class Adafactor(OptimizerDef):
     def state_axes(self, params: PyTree, axes: PyTree) -> PyTree:
         """Return axes: full moments have their parameter's axes, means the remaining ones."""
 
-        def one(param, axes):
+        def axes_of(param, axes):
             factored = self.dims(param.shape, axes).factored or ((), ())
             state = jax.eval_shape(lambda: self.init_one(param, axes))
             unused = lambda array: (None,) * array.ndim
-            kept = {k: axes if a.shape == param.shape else unused(a) for k, a in state.items()}
+            axes_by_key = {
+                k: axes if a.shape == param.shape else unused(a) for k, a in state.items()
+            }
             for key, gone in zip(("v_col", "v_row"), factored, strict=True):
                 if gone:
-                    kept[key] = tuple(a for i, a in enumerate(axes) if i not in gone)
-            return kept
+                    axes_by_key[key] = tuple(a for i, a in enumerate(axes) if i not in gone)
+            return axes_by_key
 
-        return jax.tree.map(one, params, axes)
+        return jax.tree.map(axes_of, params, axes)
 
     def update(self, grads, param_states, params, axes, step, learning_rate):
         """Apply one step to all parameters."""

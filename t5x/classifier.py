@@ -31,10 +31,10 @@ def one_token(ids: Callable[[], Sequence[int]]) -> Callable[..., Any]:
     the classes; with `num_decodes` N the N best classes are returned, worst first. `check` computes
     the ids, so that invalid ones raise an error before anything is decoded.
     """
-    known = functools.cache(lambda: np.array(ids(), np.int32))
+    class_ids = functools.cache(lambda: np.array(ids(), np.int32))
 
     def choose(inputs, cache, tokens_to_logits, eos_id, num_decodes=1, cache_offset=0, **_):
-        (rows, length), ids_C = inputs.shape, known()
+        (rows, length), ids_C = inputs.shape, class_ids()
         if num_decodes > len(ids_C):
             raise UserError(
                 "EncoderDecoderModel.predict_batch_with_aux.num_decodes",
@@ -53,5 +53,5 @@ def one_token(ids: Callable[[], Sequence[int]]) -> Callable[..., Any]:
         return ids_BNT, scores_BN[:, ::-1]
 
     decode_fn: Any = choose
-    decode_fn.check = known
+    decode_fn.check = class_ids
     return decode_fn

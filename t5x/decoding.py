@@ -148,8 +148,8 @@ def beam_search(
         # Log-probabilities only fall, so that no live beam can exceed this score. A negative alpha
         # has its greatest penalty at the next step.
         lengths = jnp.stack([beams.step + 1, length + 1])
-        bound = best / brevity_penalty(alpha, lengths).max()
-        alive = (best > NEG_INF / 2) & (bound >= beams.done_score[:, 0])
+        highest = best / brevity_penalty(alpha, lengths).max()
+        alive = (best > NEG_INF / 2) & (highest >= beams.done_score[:, 0])
         likely = (beams.step == 0) | jnp.any(best >= min_log_prob)
         return (beams.step < last_step) & jnp.any(alive) & likely
 
@@ -200,8 +200,8 @@ def _next_beams(beams, logits, cache, forced_B, eos_id, alpha, cache_offset) -> 
     # A beam has at most one candidate that ends it, so of 2N candidates at least N stay live.
     live_log_prob, live_BN = _best(jnp.where(ended_BC, NEG_INF, log_prob_BC), num_beams)
     score_BC = jnp.where(ended_BC, log_prob_BC / brevity_penalty(alpha, length), NEG_INF)
-    done = jnp.concatenate([beams.done_score, score_BC], axis=1)
-    done_score, done_BN = _best(done, num_beams)
+    scores = jnp.concatenate([beams.done_score, score_BC], axis=1)
+    done_score, done_BN = _best(scores, num_beams)
     return _Beams(
         step=length,
         live_seq=pick(seq_BCL, live_BN),
@@ -343,8 +343,8 @@ def _next_state(state, token, log_prob, last_position, given_ends, eos_id) -> Sa
     ended = state.ended[:, 0]
     decoded = (prompt == 0) & ~ended
     token = jnp.where(ended, 0, jnp.where(decoded, token, prompt))
-    here = position[:, None] == jnp.arange(positions)
-    sequences = jnp.where(here, token[:, None], state.sequences)
+    is_place = position[:, None] == jnp.arange(positions)
+    sequences = jnp.where(is_place, token[:, None], state.sequences)
     has_end = (sequences == eos_id).sum(-1) > given_ends
     return state.replace(
         step=state.step + 1,
@@ -391,8 +391,8 @@ def _nucleus_threshold(logits: jax.Array, topp: float | jax.Array) -> jax.Array:
     """Return the least logit [rows, 1] of the smallest set of ids of `topp` (Holtzman 2020)."""
     falling = -jnp.sort(-logits, axis=-1)
     probs = jax.nn.softmax(falling)
-    needed = jnp.cumsum(probs, axis=-1) - probs < topp
-    least = jnp.min(jnp.where(needed, falling, jnp.inf), axis=-1, keepdims=True)
+    is_inside = jnp.cumsum(probs, axis=-1) - probs < topp
+    least = jnp.min(jnp.where(is_inside, falling, jnp.inf), axis=-1, keepdims=True)
     return jnp.where(topp > 0, least, -jnp.inf)
 
 

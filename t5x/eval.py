@@ -102,8 +102,8 @@ def evaluate(
 def print_metrics(path: str, results: Metrics) -> None:
     """Print the numbers among the metrics, a line per task."""
     for task, values in results.items():
-        shown = [f"{k} {v:.4g}" for k, v in sorted(values.items()) if isinstance(v, numbers.Real)]
-        print(f"{path}  {task}:  {'  '.join(shown)}", flush=True)
+        figures = [f"{k} {v:.4g}" for k, v in sorted(values.items()) if isinstance(v, numbers.Real)]
+        print(f"{path}  {task}:  {'  '.join(figures)}", flush=True)
 
 
 if __name__ == "__main__":

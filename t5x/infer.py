@@ -193,13 +193,13 @@ def infer(
     preconditions.check_shares(mode, shard_id, num_shards)
     notes = {"input_prefix": input_prefix, **decoding_notes(model)}
     if input_file is not None:
-        dataset_cfg = with_lines(dataset_cfg, input_file, input_prefix, model, mode)
+        dataset_cfg = replace_task_by_lines(dataset_cfg, input_file, input_prefix, model, mode)
         notes["input_file"] = dataset_cfg.provider.source.fingerprint
     preconditions.check_inference(
         model, partitioner, dataset_cfg, output_dir, verify_matching_vocabs_fn
     )
     preconditions.check_output_feature(dataset_cfg, output_vocab_feature_name)
-    path = one_checkpoint(restore_checkpoint_cfg)
+    path = single_checkpoint(restore_checkpoint_cfg)
     predictor = Predictor(model, partitioner, dataset_cfg.batch_size, length_buckets)
     restorer = ParamsRestorer(model, partitioner, restore_checkpoint_cfg, fallback_init_rng)
     preconditions.check_memory(model, restorer.specs.state.params, partitioner)
@@ -255,8 +255,8 @@ def infer(
             file.delete_notes()
         for line in record_counts.summaries(dataset_cfg, counts):
             print(line, file=sys.stderr)
-        written = paths if merge_chunked_results else [f"{file.stem}-chunk*" for file in files]
-        print(f"Wrote {', '.join(written)}.", file=sys.stderr)
+        outputs = paths if merge_chunked_results else [f"{file.stem}-chunk*" for file in files]
+        print(f"Wrote {', '.join(outputs)}.", file=sys.stderr)
     return paths
 
 
@@ -267,7 +267,7 @@ def writer(
 
     The vocabulary is the one of the feature `name`.
     """
-    vocabulary = with_labels(task.output_features[name].vocabulary, task)
+    vocabulary = labelled_vocabulary(task.output_features[name].vocabulary, task)
 
     def write(examples: Sequence[Example], results: Sequence[Any], path: str) -> None:
         rows = tf.data.Dataset.from_generator(
@@ -303,29 +303,29 @@ def write_missing(
     Raises:
       UserError: the file's lines were made of other examples.
     """
-    done, is_finished = broadcast_from_first(lambda: [file.lines, file.finished] if file else [])
+    start, is_finished = broadcast_from_first(lambda: [file.lines, file.finished] if file else [])
     pairs, digest = dataset.as_numpy_iterator(), hashlib.sha256()
-    for pair in itertools.islice(pairs, done):
-        digest.update(content_of(pair))
+    for pair in itertools.islice(pairs, start):
+        digest.update(content(pair))
     if file is not None:
         file.check(digest.hexdigest())
     if is_finished:
         return None
-    total, started = done, time.monotonic()
+    total, started = start, time.monotonic()
     while chunk := list(itertools.islice(pairs, chunk_size)):
         for pair in chunk:
-            digest.update(content_of(pair))
+            digest.update(content(pair))
         examples, features = zip(*chunk, strict=True)
         results = compute(features)
         total += len(chunk)
         if file is not None:
             file.add(functools.partial(write, examples, results), digest.hexdigest())
-            rate = (total - done) / (time.monotonic() - started)
+            rate = (total - start) / (time.monotonic() - started)
             print(f"{name}: {total:,} examples, {rate:.1f}/s", file=sys.stderr)
     return total
 
 
-def with_labels(vocabulary: seqio.Vocabulary, task: seqio.Task) -> seqio.Vocabulary:
+def labelled_vocabulary(vocabulary: seqio.Vocabulary, task: seqio.Task) -> seqio.Vocabulary:
     """Return a vocabulary that decodes ids to the labels of a task's classes, if it has such."""
     if not hasattr(task, "labels"):
         return vocabulary
@@ -361,14 +361,16 @@ def examples_of(
     return tf.data.Dataset.zip((dataset, model_features))
 
 
-def content_of(example: Any) -> bytes:
+def content(example: Any) -> bytes:
     """Return bytes that differ for examples with other features."""
     parts = [np.asarray(leaf) for leaf in jax.tree.leaves(example)]
     as_bytes = lambda x: repr(x.tolist()).encode() if x.dtype == object else x.tobytes()
     return b"".join(f"{x.dtype}{x.shape}".encode() + as_bytes(x) for x in parts)
 
 
-def with_lines(cfg: DatasetConfig, path: str, prefix: str, model: Any, mode: str) -> DatasetConfig:
+def replace_task_by_lines(
+    cfg: DatasetConfig, path: str, prefix: str, model: Any, mode: str
+) -> DatasetConfig:
     """Return `cfg` with the lines of a file as its task; warn if they are cut or lack a prefix.
 
     Raise UserError if the file is malformed, or has no targets to score.
@@ -406,7 +408,7 @@ def with_lines(cfg: DatasetConfig, path: str, prefix: str, model: Any, mode: str
     return cfg
 
 
-def one_checkpoint(cfg: RestoreCheckpointConfig) -> str:
+def single_checkpoint(cfg: RestoreCheckpointConfig) -> str:
     """Return the path of the only checkpoint, or raise UserError if there are several."""
     path, *more = checkpoint_paths(cfg)
     if more and cfg.mode == "all":

@@ -117,8 +117,8 @@ class DecoupledOptimizer(OptimizerDef):
 
         def applied(param, update, decays, axes):
             if self.least_scale is not None:
-                own = tuple(i for i, axis in enumerate(axes) if axis != "layers")
-                rms = jnp.sqrt(jnp.mean(jnp.square(param), axis=own, keepdims=True))
+                averaged = tuple(i for i, axis in enumerate(axes) if axis != "layers")
+                rms = jnp.sqrt(jnp.mean(jnp.square(param), axis=averaged, keepdims=True))
                 update = update * jnp.maximum(rms, self.least_scale)
             if self.matrix_rate != 1 and matrix_dimensions(axes) is not None:
                 update = update * self.matrix_rate
@@ -244,9 +244,11 @@ def orthogonalized(
     leaves = jax.tree.leaves(updates)
     tree: Any = jax.tree.structure(updates)  # its stubs lack `flatten_up_to`
     numbers, names = tree.flatten_up_to(dimensions), tree.flatten_up_to(axes)
-    chosen = [i for i, each in enumerate(numbers) if each is not None]
-    given = [leaves[i] for i in chosen], [numbers[i] for i in chosen]
-    for i, matrices in zip(chosen, orthogonalize(*given, steps, epsilon), strict=True):
+    chosen = [i for i, dims in enumerate(numbers) if dims is not None]
+    results = orthogonalize(
+        [leaves[i] for i in chosen], [numbers[i] for i in chosen], steps, epsilon
+    )
+    for i, matrices in zip(chosen, results, strict=True):
         sizes = [math.prod(matrices.shape[d] for d in dims) for dims in numbers[i]]
         leaves[i] = constrain(matrices, *names[i]) * math.sqrt(max(sizes))
     return jax.tree.unflatten(tree, leaves)
@@ -258,11 +260,11 @@ def matrix_dimensions(axes: tuple[str | None, ...]) -> optax.contrib.MuonDimensi
     A kernel maps the dimension `embed` to all others or back, and `layers` counts kernels. A table
     with one row a token or a position is not a matrix in this sense: each row is its own map.
     """
-    own = [i for i, axis in enumerate(axes) if axis != "layers"]
-    if len(own) < 2 or {axes[i] for i in own} & {"vocab", "relpos_buckets", "length"}:
+    dims = [i for i, axis in enumerate(axes) if axis != "layers"]
+    if len(dims) < 2 or {axes[i] for i in dims} & {"vocab", "relpos_buckets", "length"}:
         return None
-    embed = [i for i in own if axes[i] == "embed"] or own[:1]
-    rows, columns = tuple(embed), tuple(i for i in own if i not in embed)
+    embed = [i for i in dims if axes[i] == "embed"] or dims[:1]
+    rows, columns = tuple(embed), tuple(i for i in dims if i not in embed)
     if not columns:
         rows, columns = rows[:1], rows[1:]
     # Orthogonalization is the same for the transposed matrix, so rows and columns may change sides.
@@ -278,12 +280,12 @@ def moment_axes(transformation: optax.GradientTransformation, params: PyTree, ax
     is_axes = lambda x: isinstance(x, tuple)
     names = dict(jax.tree_util.tree_flatten_with_path(axes, is_leaf=is_axes)[0])
 
-    def one(path, array):
-        found = next((names[path[i:]] for i in range(len(path)) if path[i:] in names), ())
-        return found if len(found) == array.ndim else (None,) * array.ndim
+    def axes_of(path, array):
+        axis_names = next((names[path[i:]] for i in range(len(path)) if path[i:] in names), ())
+        return axis_names if len(axis_names) == array.ndim else (None,) * array.ndim
 
     state = jax.eval_shape(transformation.init, params)
-    return jax.tree_util.tree_map_with_path(one, state)
+    return jax.tree_util.tree_map_with_path(axes_of, state)
 
 
 def decay_mask(no_decay: Sequence[str], name: str = "adamw") -> Callable[[PyTree], PyTree]:

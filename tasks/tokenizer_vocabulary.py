@@ -238,7 +238,7 @@ def _load(path: str) -> _Loaded:
             with small_files.parsing(described, "restore it, or remove it"):
                 configs.append(small_files.read_json(described))
     ids = tokenizer.get_vocab()
-    named = special_tokens.by_role(configs, ids.get)
+    named = special_tokens.tokens_by_role(configs, ids.get)
     roles = {role: ids[token] for role, token in named.items()}
     return _Loaded(source, tokenizer, roles)
 

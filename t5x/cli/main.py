@@ -22,7 +22,7 @@ from absl import flags, logging
 
 import gin
 from common import errors, log
-from common.arguments import version, with_underscores
+from common.arguments import spell_with_underscores, version
 from common.errors import UserError
 from t5x import gin_utils
 from t5x.checkpointing.async_save import AsyncSave
@@ -169,7 +169,7 @@ def parse_flags(argv: list[str]) -> list[str]:
         sys.exit(0)
     try:
         program, *others = flags.FLAGS(
-            with_underscores(argv, {f"--{name}" for name in flags.FLAGS})
+            spell_with_underscores(argv, {f"--{name}" for name in flags.FLAGS})
         )
     except flags.Error as error:
         raise UserError(why=f"{' '.join(str(error).split())} (--help lists all flags)") from error
@@ -194,7 +194,7 @@ def join_others(values: flags.FlagValues) -> None:
             why="has no port",
             to_set="write HOST:PORT of process 0",
         )
-    if not (values.coordinator_address or on_tpu_machine()):
+    if not (values.coordinator_address or is_tpu_machine()):
         return
     seconds = values.roll_call_seconds
     if worker := find_worker(*pod, os.environ):
@@ -203,7 +203,7 @@ def join_others(values: flags.FlagValues) -> None:
     jax.distributed.initialize(address, count, index, heartbeat_timeout_seconds=HEARTBEAT_SECONDS)
 
 
-def on_tpu_machine() -> bool:
+def is_tpu_machine() -> bool:
     """Return whether this is a worker of a TPU slice and JAX_PLATFORMS allows the TPU.
 
     Its chips are /dev/accel0… or, newer, /dev/vfio/0…, which other vendors' devices may have too.

@@ -101,6 +101,6 @@ def publish_predictions(folder: str, tasks: Iterable[str], step: int) -> None:
         for task, source in logged:
             with tf.io.gfile.GFile(source) as lines:
                 for line in lines:
-                    found = {"task": task, "step": step, **json.loads(line)}
-                    file.write(json.dumps(found, ensure_ascii=False) + "\n")
+                    prediction = {"task": task, "step": step, **json.loads(line)}
+                    file.write(json.dumps(prediction, ensure_ascii=False) + "\n")
     tf.io.gfile.rename(f"{path}.tmp", path, overwrite=True)

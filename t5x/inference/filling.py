@@ -94,22 +94,22 @@ def fillings(ids: Sequence[int], vocabulary: Any) -> dict[int, str]:
     Text before the first sentinel belongs to hole 0: a young model writes no sentinels.
     """
     first = vocabulary.vocab_size - 1
-    found: dict[int, list[int]] = {0: []}
+    ids_by_hole: dict[int, list[int]] = {0: []}
     hole = 0
     for token in ids:
         if token in (0, vocabulary.eos_id):
             break
         if first - _MAX_SENTINELS < token <= first:
             hole = first - token
-            found.setdefault(hole, [])
+            ids_by_hole.setdefault(hole, [])
         else:
-            found[hole].append(int(token))
-    return {n: vocabulary.decode(part).strip() for n, part in found.items()}
+            ids_by_hole[hole].append(int(token))
+    return {n: vocabulary.decode(part).strip() for n, part in ids_by_hole.items()}
 
 
-def fill(sentence: str, found: Mapping[int, str]) -> str:
+def fill(sentence: str, texts: Mapping[int, str]) -> str:
     """Return the sentence with the text of each hole in brackets, which may be empty."""
-    return _HOLE.sub(lambda m: f"[{found.get(int(m[1]), '')}]", sentence)
+    return _HOLE.sub(lambda m: f"[{texts.get(int(m[1]), '')}]", sentence)
 
 
 class Filling:
@@ -148,11 +148,11 @@ class Filling:
     def __call__(self, params: Any) -> list[str]:
         """Return the sentences, each filling in brackets; every host must call it."""
         decoded = self._predict("predict", params, self._examples)
-        of_each = zip(self.sentences, self._ids, decoded, strict=True)
+        rows = zip(self.sentences, self._ids, decoded, strict=True)
         if self._has_masks:
-            return [self._with_pieces(*each) for each in of_each]
+            return [self._with_pieces(*row) for row in rows]
         texts = lambda ids: fillings(ids.tolist(), self.vocabulary)
-        return [fill(sentence, texts(ids)) for sentence, _, ids in of_each]
+        return [fill(sentence, texts(ids)) for sentence, _, ids in rows]
 
     def _with_pieces(self, sentence: str, ids: Sequence[int], best: np.ndarray) -> str:
         pieces = [self.vocabulary.decode([i]).strip() for i in best[: len(ids)][self._masks(ids)]]

@@ -41,12 +41,12 @@ class ParamsRestorer:
 
     def __call__(self, path: str) -> tuple[Params, int]:
         """Return the parameters of the checkpoint `path` and its step, or raise UserError."""
-        wanted = {"target": self.specs.on_disk["target"]}
+        specs = {"target": self.specs.on_disk["target"]}
         seed = self.seed
 
         def initial() -> dict[str, Any]:
             fresh = initial_state(self.model, self.specs, jax.random.key(seed or 0))
             return {"target": to_disk(fresh, self.specs)["target"]}
 
-        restored = restore(path, wanted, self.cfg, initial=None if seed is None else initial)
+        restored = restore(path, specs, self.cfg, initial=None if seed is None else initial)
         return self._stack(restored.state["target"]), restored.step

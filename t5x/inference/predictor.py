@@ -92,11 +92,11 @@ class Predictor:
         rows = self.partitioner.batch_sharding
         longest = _padded_length(example)
         step = _bucket_size(longest, self.length_buckets)
-        for kept in [*range(step, longest, step), longest]:
+        for length in [*range(step, longest, step), longest]:
             batch = {
                 name: jax.ShapeDtypeStruct((self.batch_size, *shape), x.dtype, sharding=rows)
                 for name, x in example.items()
-                for shape in [(kept, *x.shape[1:]) if _is_cut(name, x, longest) else x.shape]
+                for shape in [(length, *x.shape[1:]) if _is_cut(name, x, longest) else x.shape]
             }
             yield self._steps[mode].lower(params, batch, np.uint32(0))
 
@@ -117,7 +117,9 @@ class Predictor:
                 rows = rows[first:end]
                 batch[name] = jax.make_array_from_process_local_data(sharding, rows)
             inputs = group[0].keys() & {"encoder_input_tokens"}
-            content = b"".join(np.asarray(one[name]).tobytes() for one in group for name in inputs)
+            content = b"".join(
+                np.asarray(example[name]).tobytes() for example in group for name in inputs
+            )
             yield batch, indices, np.uint32(zlib.crc32(content))
 
     def _groups(self, examples: Iterable[Example]) -> Iterator[tuple[list[Example], list[int]]]:
@@ -147,8 +149,11 @@ def _cut(group: list[Example], buckets: int) -> list[Example]:
     """Return the examples, the encoder's features cut to the least bucket that holds them all."""
     longest = _padded_length(group[0])
     step = _bucket_size(longest, buckets)
-    kept = min(longest, step * max(1, -(-max(map(_length, group)) // step)))
-    return [{k: x[:kept] if _is_cut(k, x, longest) else x for k, x in one.items()} for one in group]
+    length = min(longest, step * max(1, -(-max(map(_length, group)) // step)))
+    return [
+        {k: x[:length] if _is_cut(k, x, longest) else x for k, x in example.items()}
+        for example in group
+    ]
 
 
 def _bucket_size(longest: int, buckets: int) -> int:

@@ -104,11 +104,11 @@ class ResumableFile:
         if not self._chunks() and not self.finished:
             self._write(path, notes)
             return
-        before = self._read(path)
-        for name in sorted({*before, *notes}):
-            if before.get(name) != notes.get(name):
-                made = repr(before[name]) if name in before else "that was not noted"
-                why = f"holds lines made with {name} {made}, and this is {notes.get(name)!r}"
+        earlier = self._read(path)
+        for name in sorted({*earlier, *notes}):
+            if earlier.get(name) != notes.get(name):
+                value = repr(earlier[name]) if name in earlier else "that was not noted"
+                why = f"holds lines made with {name} {value}, and this is {notes.get(name)!r}"
                 raise UserError(self.folder, why=why, to_set=_START_ANEW)
 
     def _read(self, path: str) -> dict[str, Any]:

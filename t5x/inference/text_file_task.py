@@ -32,11 +32,11 @@ class LineSource(seqio.FunctionDataSource):
         content = _content(path)
         self.fingerprint = hashlib.sha256(content).hexdigest()
         content = content.removeprefix(codecs.BOM_UTF8)
-        read = _parse_json if path.endswith(".jsonl") else _parse_text
+        parse = _parse_json if path.endswith(".jsonl") else _parse_text
         lines = content.removesuffix(b"\n").split(b"\n") if content else []
         if not lines:
             raise UserError(SETTING, path, "which is empty", "name a file that has lines")
-        self.examples = [read(path, i, line) for i, line in enumerate(lines, 1)]
+        self.examples = [parse(path, i, line) for i, line in enumerate(lines, 1)]
         names = self.examples[0].keys()
         for i, example in enumerate(self.examples, 1):
             if example.keys() != names:
@@ -57,7 +57,7 @@ class LineSource(seqio.FunctionDataSource):
                     )
                 example["targets"] = labels[label]
 
-        columns = {name: [one[name] for one in self.examples] for name in self.examples[0]}
+        columns = {name: [example[name] for example in self.examples] for name in self.examples[0]}
         make = lambda split, shuffle_files, seed=None: tf.data.Dataset.from_tensor_slices(columns)
         super().__init__(make, [split], num_input_examples={split: len(lines)})
 

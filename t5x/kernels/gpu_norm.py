@@ -33,16 +33,18 @@ def rms_norm(
     """See `reference.rms_norm`."""
     terms = (x_BID,) if y_BID is None else (x_BID, y_BID)
 
-    def of_device(scale_D, *terms):
+    def on_device(scale_D, *terms):
         flat = tuple(x.reshape(-1, x.shape[-1]) for x in terms)
-        return tuple(x.reshape(terms[0].shape) for x in _of_sum(epsilon, interpret, flat, scale_D))
+        return tuple(
+            x.reshape(terms[0].shape) for x in _norm_sum(epsilon, interpret, flat, scale_D)
+        )
 
     axes = [(None,), *[("batch", None, None)] * len(terms)]
-    return per_device(of_device, axes, ("batch", None, None))(scale_D, *terms)
+    return per_device(on_device, axes, ("batch", None, None))(scale_D, *terms)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _of_sum(epsilon: float, interpret: bool, terms_ND, scale_D):
+def _norm_sum(epsilon: float, interpret: bool, terms_ND, scale_D):
     return _forward(epsilon, interpret, terms_ND, scale_D)[0]
 
 
@@ -59,8 +61,8 @@ def _forward(epsilon, interpret, terms_ND, scale_D):
     return (total, normed), (total, scale_D, inverse, len(terms_ND))
 
 
-def _backward(_, interpret, kept, gradients):
-    total, scale_D, inverse, terms = kept
+def _backward(_, interpret, residuals, gradients):
+    total, scale_D, inverse, terms = residuals
     rows, width = total.shape
     programs = min(PROGRAMS, pl.cdiv(rows, ROWS))
     turns = pl.cdiv(rows, ROWS * programs)
@@ -74,7 +76,7 @@ def _backward(_, interpret, kept, gradients):
     return (d_total,) * terms, d_scales.sum(0)[:width].astype(scale_D.dtype)
 
 
-_of_sum.defvjp(_forward, _backward)
+_norm_sum.defvjp(_forward, _backward)
 
 
 def _call(interpret: bool, kernel, programs: int, args, results):
@@ -118,8 +120,8 @@ def _backward_kernel(rows, width, turns, scale, total, inverse, d_total, d_norme
         normed, d_out = load(total) * inverse_R1, load(d_normed)
         d_normal = d_out * scale_D[None]
         mean_R1 = (d_normal * normed).sum(1)[:, None] / width
-        found = load(d_total) + inverse_R1 * (d_normal - normed * mean_R1)
-        plgpu.store(d_x.at[at], found.astype(d_x.dtype), mask=mask)
+        d_sum = load(d_total) + inverse_R1 * (d_normal - normed * mean_R1)
+        plgpu.store(d_x.at[at], d_sum.astype(d_x.dtype), mask=mask)
         return d_scales + d_out * normed
 
     d_scales = jnp.zeros((ROWS, _padded(width)), jnp.float32)

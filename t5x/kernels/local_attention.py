@@ -99,11 +99,11 @@ def attend(
     """Return `attention` (`t5x.kernels.attention`, logits unscaled) over keys of the window."""
     layout = window.layout
     queries, keys, values = layout.queries(q_BLHK), layout.keys(k_BLHK), layout.keys(v_BLHK)
-    found = [
+    parts = [
         attention(queries[:, q], keys[:, k], values[:, k], mask, None)
         for (q, k), mask in zip(layout.spans(), window.masks, strict=True)
     ]
-    out = found[0] if len(found) == 1 else jnp.concatenate(found, 1)
+    out = parts[0] if len(parts) == 1 else jnp.concatenate(parts, 1)
     return out.reshape(q_BLHK.shape[0], -1, *q_BLHK.shape[2:])[:, : q_BLHK.shape[1]]
 
 

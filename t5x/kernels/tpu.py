@@ -26,22 +26,23 @@ def attend(q_BQHK, k_BSHK, v_BSHK, mask, bias) -> jax.Array:
 def gradients(q_BQHK, k_BSHK, v_BSHK, mask, bias, d_out_BQHK, means_BHQ, divisors_BHQ):
     """See `xla.gradients`."""
     if bias is None:
-        rest = d_out_BQHK, means_BHQ, divisors_BHQ
-        return xla.gradients(q_BQHK, k_BSHK, v_BSHK, mask, None, *rest, twice=True)
+        output = d_out_BQHK, means_BHQ, divisors_BHQ
+        return xla.gradients(q_BQHK, k_BSHK, v_BSHK, mask, None, *output, twice=True)
     (batch, queries, heads, _), keys = q_BQHK.shape, k_BSHK.shape[1]
     parts = cuts("heads", heads)
-    own, weight_bytes = heads // parts, 4 * batch // cuts("batch", batch) * queries * keys
-    turn = xla.divisor(own, max(int(CMEM_BYTES // weight_bytes), 1))
+    heads_per_part = heads // parts
+    weight_bytes = 4 * batch // cuts("batch", batch) * queries * keys
+    turn = xla.divisor(heads_per_part, max(int(CMEM_BYTES // weight_bytes), 1))
 
-    def of_turn(xs):
+    def turn_gradients(xs):
         q, k, v, d_out, means, divisors, bias = xs
         return xla.gradients(q, k, v, mask, bias, d_out, means, divisors)
 
     d_out, means = _once((d_out_BQHK, means_BHQ))  # or every reader changes their layout again
-    given = (q_BQHK, 2), (k_BSHK, 2), (v_BSHK, 2), (d_out, 2), (means, 1), (divisors_BHQ, 1)
-    turns = [_split(x, axis, parts, turn) for x, axis in (*given, (bias, 1))]
-    found = jax.lax.map(of_turn, turns)
-    return [_join(y, axis, parts) for y, axis in zip(found, (2, 2, 2, 1), strict=True)]
+    inputs = (q_BQHK, 2), (k_BSHK, 2), (v_BSHK, 2), (d_out, 2), (means, 1), (divisors_BHQ, 1)
+    turns = [_split(x, axis, parts, turn) for x, axis in (*inputs, (bias, 1))]
+    results = jax.lax.map(turn_gradients, turns)
+    return [_join(y, axis, parts) for y, axis in zip(results, (2, 2, 2, 1), strict=True)]
 
 
 def _split(x: jax.Array, axis: int, parts: int, size: int) -> jax.Array:

@@ -42,10 +42,10 @@ class CompileStats:
             stats = device.memory_stats() or {}
             if "peak_bytes_in_use" in stats:
                 limit = stats.get("bytes_limit")
-                of = f" of {limit / GIB:.1f} GiB" if limit else ""
+                share = f" of {limit / GIB:.1f} GiB" if limit else ""
                 lines.append(
                     f"{device.device_kind} {device.id}: {stats['peak_bytes_in_use'] / GIB:.2f} GiB"
-                    f"{of} at most, {stats['bytes_in_use'] / GIB:.2f} GiB held."
+                    f"{share} at most, {stats['bytes_in_use'] / GIB:.2f} GiB held."
                 )
         host = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         return "\n".join([*lines, f"This process: {host / GIB:.2f} GiB of the host at most."])

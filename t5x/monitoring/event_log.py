@@ -72,7 +72,7 @@ class EventLog:
 
     def start(self, config: str | None, **fields: Any) -> None:
         """Log a start, with its configuration if the last start had another."""
-        earlier = [one["config"] for one in self.events("start") if one.get("config")]
+        earlier = [event["config"] for event in self.events("start") if event.get("config")]
         changed = {} if config in (None, *earlier[-1:]) else {"config": config}
         self.write("start", **fields, **changed)
 
@@ -82,25 +82,25 @@ class EventLog:
 
     def _all(self) -> list[dict[str, Any]]:
         self._thread.submit(lambda: None).result()  # wait for the events before it
-        path, found = epath.Path(self.path), []
+        path, events = epath.Path(self.path), []
         if self._writes and path.exists():
             for line in path.read_bytes().splitlines():  # a str is also split at U+2028
                 with contextlib.suppress(ValueError):  # cut short by a kill
-                    found.append(parse_json(line))
-        return [one for one in found if isinstance(one.get("step", 0), int)]
+                    events.append(parse_json(line))
+        return [event for event in events if isinstance(event.get("step", 0), int)]
 
     def metrics_by_step(self, event: str) -> dict[int, Metrics]:
         """Return the metrics of the evaluations logged as `event`; the last ones of each step."""
-        found: dict[int, Metrics] = {}
-        for one in self.events(event):
-            if "step" in one and isinstance(one.get("metrics"), dict):
-                found.setdefault(one["step"], {}).update(one["metrics"])
-        return found
+        metrics: dict[int, Metrics] = {}
+        for entry in self.events(event):
+            if "step" in entry and isinstance(entry.get("metrics"), dict):
+                metrics.setdefault(entry["step"], {}).update(entry["metrics"])
+        return metrics
 
     def saved_unmeasured(self, step: int) -> bool:
         """Return whether `step` was saved, but neither measured nor the end of the run."""
-        found = {one.get("event") for one in self._all() if one.get("step") == step}
-        return "save" in found and not found & {"measured", "end"}
+        kinds = {entry.get("event") for entry in self._all() if entry.get("step") == step}
+        return "save" in kinds and not kinds & {"measured", "end"}
 
 
 def numeric_metrics(results: Mapping[str, Mapping[str, Any]]) -> Metrics:

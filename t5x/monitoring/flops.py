@@ -82,8 +82,8 @@ def batch_tokens(batch: Mapping[str, Any]) -> int:
 
 def peak_flops(device_kind: str) -> float | None:
     """Return the FLOP/s of a device by JAX's name for it; None for an unknown one."""
-    known = [name for name in _PEAKS if device_kind.startswith(name)]
-    return _PEAKS[max(known, key=len)] if known else None
+    names = [name for name in _PEAKS if device_kind.startswith(name)]
+    return _PEAKS[max(names, key=len)] if names else None
 
 
 def peak_share(

@@ -84,8 +84,8 @@ class WandbWriter(_ScalarsAndTexts):
         self._log(step, {k: self._wandb.Html(v) for k, v in texts.items()})
 
     def _log(self, step: int, values: Mapping[str, Any]) -> None:
-        named = {f"{self._folder}/{k}": v for k, v in values.items()}
-        self._wandb.log({"step": int(step), **named})
+        by_folder = {f"{self._folder}/{name}": value for name, value in values.items()}
+        self._wandb.log({"step": int(step), **by_folder})
 
     def close(self) -> None:
         """End the run there."""
@@ -112,8 +112,8 @@ class TrackioWriter(_ScalarsAndTexts):
 
     def write_scalars(self, step: int, scalars: Mapping[str, Any]) -> None:
         """Send them."""
-        named = {f"{self._folder}/{k}": float(np.asarray(v)) for k, v in scalars.items()}
-        TrackioWriter._run.log(named, step=int(step))
+        values = {f"{self._folder}/{k}": float(np.asarray(v)) for k, v in scalars.items()}
+        TrackioWriter._run.log(values, step=int(step))
 
     def close(self) -> None:
         """End the run there."""
@@ -161,21 +161,21 @@ class MetricWriters:
         makers = [WRITERS[name] if isinstance(name, str) else name for name in names]
         self._makers = makers if jax.process_index() == 0 else []
         self._model_dir = model_dir
-        self._made: dict[str, metric_writers.MetricWriter] = {}
+        self._writers: dict[str, metric_writers.MetricWriter] = {}
 
     def __call__(self, folder: str) -> metric_writers.MetricWriter:
         """Return all writers of a folder below MODEL_DIR as one."""
-        if folder not in self._made:
-            made = [make(self._model_dir, folder) for make in self._makers]
-            self._made[folder] = metric_writers.MultiWriter(made)
-        return self._made[folder]
+        if folder not in self._writers:
+            writers = [make(self._model_dir, folder) for make in self._makers]
+            self._writers[folder] = metric_writers.MultiWriter(writers)
+        return self._writers[folder]
 
     def flush(self) -> None:
         """Make what was written visible to readers."""
-        for writer in self._made.values():
+        for writer in self._writers.values():
             writer.flush()
 
     def close(self) -> None:
         """Close all writers."""
-        for writer in self._made.values():
+        for writer in self._writers.values():
             writer.close()

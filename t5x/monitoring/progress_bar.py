@@ -97,8 +97,8 @@ class Progress:
         self, loss: float, accuracy: float, rate: float | None, rates: Rates | None
     ) -> list[str]:
         # A loss that has exploded would push the other figures out of the line.
-        shown = f"{loss:.3f}" if abs(loss) < 1e4 else f"{loss:.3g}"
-        figures = [f"loss {shown}", f"accuracy {accuracy:.3f}"]
+        text = f"{loss:.3f}" if abs(loss) < 1e4 else f"{loss:.3g}"
+        figures = [f"loss {text}", f"accuracy {accuracy:.3f}"]
         if rate is not None:
             figures.append(f"learning rate {rate:.3g}")
         if rates:

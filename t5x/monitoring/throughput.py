@@ -28,9 +28,9 @@ class Throughput:
 
     def step(self, tokens: float, waited: float) -> None:
         """Add a step of `tokens` positions that waited this many seconds for its data."""
-        now = self.clock()
-        self._steps.append((now, tokens, waited))
-        while len(self._steps) > 2 and now - self._steps[0][0] > self.window:
+        end = self.clock()
+        self._steps.append((end, tokens, waited))
+        while len(self._steps) > 2 and end - self._steps[0][0] > self.window:
             self._steps.popleft()
 
     def rates(self) -> Rates | None:
@@ -52,8 +52,8 @@ class StallDetector:
 
     def step(self, seconds: float, waited: float) -> str | None:
         """Return the cause if this step stalled, 'data' or 'step'; never for the first five."""
-        before = list(self._seconds)
+        earlier = list(self._seconds)
         self._seconds.append(seconds)
-        if len(before) < 5 or seconds < max(self.least, self.factor * statistics.median(before)):
+        if len(earlier) < 5 or seconds < max(self.least, self.factor * statistics.median(earlier)):
             return None
         return "data" if waited > seconds / 2 else "step"

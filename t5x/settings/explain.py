@@ -23,9 +23,9 @@ class Mistake(UserError):
     """An unknown name; the parser adds its place."""
 
 
-def is_near(name: str, known: Iterable[str]) -> bool:
+def is_near(name: str, names: Iterable[str]) -> bool:
     """Return whether a name is so similar to a known one that it may be a slip."""
-    return bool(difflib.get_close_matches(name, sorted(set(known)), n=1, cutoff=0.8))
+    return bool(difflib.get_close_matches(name, sorted(set(names)), n=1, cutoff=0.8))
 
 
 def syntax(error: SyntaxError) -> UserError:

@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Print the look, and write its page."""
     flags = parse_arguments(argv)
     name = re.sub(r"\W+", "_", flags.corpus).strip("_")
-    path = flags.html or arguments.in_runs(f"look_{name}.html")
+    path = flags.html or arguments.result_path(f"look_{name}.html")
     arguments.check_output_file("--html", path)
     drawn = draw_texts(flags) if is_corpus(flags.corpus) else draw(flags)
     print(page.as_text(drawn))

@@ -9,7 +9,7 @@ reads `encoder_type_ids` int32 [B, L] and `next_sentence_label` int32 [B, 1], of
 token, or [B, L], of the first token of each example and -1 elsewhere: 0 where the second sentence
 follows the first, 1 where it is random.
 
-Shapes: B batch, L length, P places that are predicted, D emb_dim, V vocab.
+Shapes: B batch, L length, P places that are predicted, W words, D emb_dim, V vocab.
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ _FEATURES = {"segment_ids": None, "positions": None, "type_ids": None}
 
 
 class Normalizers(NamedTuple):
-    """What the summed losses of a batch are divided by; None does not divide."""
+    """The divisors of the summed losses of a batch; None divides nothing."""
 
     tokens: jax.Array | float | None
     sentences: jax.Array | None
@@ -40,15 +40,13 @@ class Normalizers(NamedTuple):
 class MaskedLanguageModel:
     """An encoder trained to predict masked tokens.
 
-    `predicted_share` is the share of a row's places that the logits are computed of at once. A
-    batch in which a row has more targets is computed in several turns: slower, the same numbers.
+    Logits are computed for `predicted_share` of a row's places at once. A batch in which a row has
+    more targets takes several turns: slower, with the same numbers.
     """
 
     module: Any  # `network.Bert` or `network.ModernBert`
     input_vocabulary: Any  # of seqio; only checked, never called
-    output_vocabulary: (
-        Any  # of seqio; `word_starts`, if it has that, gives the words of evaluations
-    )
+    output_vocabulary: Any  # of seqio; evaluations count words by its `word_starts`, if it has them
     optimizer_def: OptimizerDef
     feature_converter_cls: Callable[..., Any] | None = None
     z_loss: float = 0.0  # see `losses.cross_entropy`
@@ -112,8 +110,10 @@ class MaskedLanguageModel:
 
     def _factor_and_weights(self, batch: Batch):
         names = ("target_tokens", "loss_weights", "segment_ids")
-        known = {f"decoder_{k}": batch[f"encoder_{k}"] for k in names if f"encoder_{k}" in batch}
-        return losses.normalizing_factor_and_weights(self.loss_normalizing_factor, known)
+        decoder_batch = {
+            f"decoder_{k}": batch[f"encoder_{k}"] for k in names if f"encoder_{k}" in batch
+        }
+        return losses.normalizing_factor_and_weights(self.loss_normalizing_factor, decoder_batch)
 
     def _loss_and_hits(self, params, batch, dropout_rng, normalizers):
         """Return the loss, its sums, and which targets with a weight are predicted, bool [B, L]."""
@@ -125,14 +125,14 @@ class MaskedLanguageModel:
         loss = sums.pop("loss") if factor is None else sums.pop("loss") / factor
         sums |= metrics.row_sums(batch) | {"masked_tokens": sums["target_tokens"]}
         if (labels := batch.get("next_sentence_label")) is not None:
-            found = self._next_sentence_sums(params, encoded, labels)
-            of_pairs = found["next_sentence_loss"]
-            loss = loss + (of_pairs if sentences is None else of_pairs / sentences)
-            sums |= found
+            sentence_sums = self._next_sentence_sums(params, encoded, labels)
+            sentence_loss = sentence_sums["next_sentence_loss"]
+            loss = loss + (sentence_loss if sentences is None else sentence_loss / sentences)
+            sums |= sentence_sums
         return loss, sums, hits_BL
 
     def _word_sums(self, batch, hits_BL):
-        """Return how many words have a target, and of how many all targets are predicted."""
+        """Return the numbers of words with a target, and of words with all targets predicted."""
         vocabulary, targets_BL = self.output_vocabulary, batch["encoder_target_tokens"]
         starts, special = np.zeros([2, self.module.config.vocab_size], bool)
         starts[: vocabulary.vocab_size] = vocabulary.word_starts()
@@ -142,14 +142,15 @@ class MaskedLanguageModel:
         if (segments := batch.get("encoder_segment_ids")) is not None:
             begins_BL |= segments != shifted(segments)
         words_BL = jnp.cumsum(begins_BL, axis=1)
-        asked_BL = batch["encoder_loss_weights"] > 0
+        predicted_BL = batch["encoder_loss_weights"] > 0
         count = targets_BL.shape[1] + 1
         add = lambda values, words: jax.ops.segment_sum(values, words, num_segments=count)
-        asked, hit = (jax.vmap(add)(x.astype(jnp.int32), words_BL) for x in (asked_BL, hits_BL))
-        of_words = lambda x: x.sum().astype(jnp.float32)
+        targets_BW = jax.vmap(add)(predicted_BL.astype(jnp.int32), words_BL)
+        hits_BW = jax.vmap(add)(hits_BL.astype(jnp.int32), words_BL)
+        total = lambda x: x.sum().astype(jnp.float32)
         return {
-            "masked_words": of_words(asked > 0),
-            "words_correct": of_words((asked > 0) & (hit == asked)),
+            "masked_words": total(targets_BW > 0),
+            "words_correct": total((targets_BW > 0) & (hits_BW == targets_BW)),
         }
 
     def _token_sums(self, params, encoded_BLD, targets_BL, weights_BL, factor):
@@ -162,14 +163,14 @@ class MaskedLanguageModel:
         if room == length:
             sums, hits_BL = self._score(params, encoded_BLD, targets_BL, weights_BL)
         else:
-            asked = weights_BL > 0
-            places_BL = jnp.argsort(~asked, axis=1, stable=True)  # those that are asked come first
+            predicted_BL = weights_BL > 0
+            places_BL = jnp.argsort(~predicted_BL, axis=1, stable=True)  # predicted ones first
             turns = -(-length // room)
             padded = jnp.pad(places_BL, ((0, 0), (0, turns * room - length)), constant_values=-1)
             parts_TBP = jnp.moveaxis(padded.reshape(-1, turns, room), 1, 0)
-            needed = -(-asked.sum(1).max() // room)
+            turns_needed = -(-predicted_BL.sum(1).max() // room)
             head = {name: params[name] for name in _HEAD}
-            places = Places(parts_TBP, needed, targets_BL, weights_BL)
+            places = Places(parts_TBP, turns_needed, targets_BL, weights_BL)
             sums, hits_TBP = _in_turns(self._score, head, encoded_BLD, places)
             hits_BL = jnp.moveaxis(hits_TBP, 0, 1).reshape(len(targets_BL), -1)[:, :length]
             hits_BL = jnp.take_along_axis(hits_BL, jnp.argsort(places_BL, axis=1), axis=1)
@@ -210,8 +211,8 @@ class MaskedLanguageModel:
     def predict_batch(self, params: Params, batch: Batch, rng: jax.Array | None = None):
         """Return the inputs [B, L] with the best id at each place that has a weight."""
         best = self.logits(params, batch).argmax(-1).astype(jnp.int32)
-        asked = batch["encoder_loss_weights"] > 0
-        return jnp.where(asked, best, batch["encoder_input_tokens"])
+        predicted_BL = batch["encoder_loss_weights"] > 0
+        return jnp.where(predicted_BL, best, batch["encoder_input_tokens"])
 
     @property
     def FEATURE_CONVERTER_CLS(self) -> Callable[..., Any]:
@@ -252,7 +253,7 @@ def _in_turns(score, head, encoded_BLD, places: Places):
 
 
 def _in_turns_with_gradients(score, head, encoded_BLD, places):
-    def one(encoded, targets, weights):
+    def turn(encoded, targets, weights):
         def loss(head, encoded):
             sums, hits = score(head, encoded, targets, weights)
             return sums["loss"], (sums, hits)
@@ -260,7 +261,7 @@ def _in_turns_with_gradients(score, head, encoded_BLD, places):
         return jax.grad(loss, (0, 1), has_aux=True)(head, encoded)[::-1]
 
     zeros = jax.tree.map(jnp.zeros_like, (head, encoded_BLD))
-    sums, hits, gradients = _loop(one, encoded_BLD, places, zeros)
+    sums, hits, gradients = _loop(turn, encoded_BLD, places, zeros)
     return (sums, hits), gradients
 
 
@@ -273,10 +274,10 @@ def _scale_gradients(score, gradients, cotangents):
 _in_turns.defvjp(_in_turns_with_gradients, _scale_gradients)
 
 
-def _loop(one, encoded_BLD, places: Places, gradients):
+def _loop(compute, encoded_BLD, places: Places, gradients):
     """Return added sums, hits [T, B, P] and `gradients` with each turn's gradients added.
 
-    `one` maps (encoded [B, P, D], targets and weights [B, P]) to ((sums, hits), gradients).
+    `compute` maps (encoded [B, P, D], targets and weights [B, P]) to ((sums, hits), gradients).
     """
     rows_B1 = jnp.arange(len(encoded_BLD))[:, None]
 
@@ -285,23 +286,23 @@ def _loop(one, encoded_BLD, places: Places, gradients):
         take = lambda x_BL: jnp.take_along_axis(x_BL, jnp.maximum(places_BP, 0), axis=1)
         weights_BP = jnp.where(places_BP < 0, 0.0, take(places.weights_BL))
         encoded_BPD = jnp.take_along_axis(encoded_BLD, jnp.maximum(places_BP, 0)[..., None], axis=1)
-        return one(encoded_BPD, take(places.targets_BL), weights_BP)
+        return compute(encoded_BPD, take(places.targets_BL), weights_BP)
 
     def add(state):
         i, total, hits_TBP, gradients = state
-        (sums, hits_BP), found = turn(i)
+        (sums, hits_BP), turn_gradients = turn(i)
         total, hits_TBP = jax.tree.map(jnp.add, total, sums), hits_TBP.at[i].set(hits_BP)
         if gradients is not None:
             head, d_encoded_BLD = gradients
-            head = jax.tree.map(jnp.add, head, found[0])
+            head = jax.tree.map(jnp.add, head, turn_gradients[0])
             # No place is in two turns; a place of no turn, -1, is dropped.
             at = jnp.where(places.parts_TBP[i] < 0, encoded_BLD.shape[1], places.parts_TBP[i])
-            gradients = head, d_encoded_BLD.at[rows_B1, at].set(found[1], mode="drop")
+            gradients = head, d_encoded_BLD.at[rows_B1, at].set(turn_gradients[1], mode="drop")
         return i + 1, total, hits_TBP, gradients
 
     shapes = jax.eval_shape(turn, 0)[0][0]
     zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
     start = jnp.int32(0), zeros, jnp.zeros(places.parts_TBP.shape, bool), gradients
     with jax.named_scope(losses.ONCE):
-        found = jax.lax.while_loop(lambda state: state[0] < places.needed, add, start)
-    return found[1:]
+        end = jax.lax.while_loop(lambda state: state[0] < places.needed, add, start)
+    return end[1:]

@@ -26,9 +26,9 @@ def decoding_params(config: Any, params: Params) -> Params:
     """Return parameters with one tree per decoder layer, in `config.dtype`, if not so already."""
     if "layers" not in params["decoder"]:
         return params
-    ours = {"decoder": unstack_layers(params["decoder"])}
-    ours["token_embedder"] = params["token_embedder"]
-    return {**params, **jax.tree.map(lambda x: x.astype(jnp.dtype(config.dtype)), ours)}
+    decoder_params = {"decoder": unstack_layers(params["decoder"])}
+    decoder_params["token_embedder"] = params["token_embedder"]
+    return {**params, **jax.tree.map(lambda x: x.astype(jnp.dtype(config.dtype)), decoder_params)}
 
 
 @flax.struct.dataclass
@@ -48,17 +48,21 @@ class IncrementalDecoder:
         """Return the decoder for inputs int32 (0 is padding) and the encoder's output for them."""
         params = decoding_params(module.config, params)
         attention: Any = network.make_attention(module.config)
-        read = functools.partial(attention.apply, method="keys_values")
+        keys_values = functools.partial(attention.apply, method="keys_values")
         layers = [params["decoder"][f"layers_{i}"] for i in range(module.config.num_decoder_layers)]
-        pairs = [read({"params": p["encoder_decoder_attention"]}, encoded_BID) for p in layers]
+        pairs = [
+            keys_values({"params": p["encoder_decoder_attention"]}, encoded_BID) for p in layers
+        ]
         # Without the barrier XLA moves the transposition into the loop over positions.
         swapped = jax.tree.map(lambda x: x.swapaxes(1, 2), pairs)
         cross = jax.lax.optimization_barrier(swapped)
         # Plain attention: the hand-written gradients of the others are of no use here, and their
         # forward passes copy or pad the keys and values, here the entire cache, at every call.
         module = module.clone(config=module.config.replace(attention="plain"))
-        ours = {name: params[name] for name in ("decoder", "token_embedder")}
-        return cls(ours, cross, (inputs_BI > 0)[:, None, None, :], module=module, length=length)
+        decoder_params = {name: params[name] for name in ("decoder", "token_embedder")}
+        return cls(
+            decoder_params, cross, (inputs_BI > 0)[:, None, None, :], module=module, length=length
+        )
 
     def empty_cache(self) -> Cache:
         """Return the cache for B rows before the first step; the batch is axis 0 of its arrays."""

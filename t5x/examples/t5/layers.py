@@ -60,9 +60,9 @@ class Dense(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         """Map [..., in] to [..., features] in `output_dtype` (default `dtype`)."""
-        made = self.output_dtype or self.dtype
-        kernel, bias = kernel_and_bias(self, x.shape[-1], self.dtype, made)
-        out = select.dense(x.astype(self.dtype), kernel, made)
+        output_dtype = self.output_dtype or self.dtype
+        kernel, bias = kernel_and_bias(self, x.shape[-1], self.dtype, output_dtype)
+        out = select.dense(x.astype(self.dtype), kernel, output_dtype)
         return out if bias is None else out + bias
 
 
@@ -101,7 +101,7 @@ class LayerNorm(nn.Module):
     epsilon: float = 1e-6
 
     @nn.compact
-    def of_sum(self, x: jax.Array, y: jax.Array | None) -> tuple[jax.Array, jax.Array]:
+    def add_and_normalize(self, x: jax.Array, y: jax.Array | None) -> tuple[jax.Array, jax.Array]:
         """Return `x` [B, I, D] plus `y` if there is one, and its norm times `scale` [D]."""
         init = partitioned(nn.initializers.ones, "embed")
         scale = self.param("scale", init, (x.shape[-1],), jnp.float32).astype(self.dtype)
@@ -109,7 +109,7 @@ class LayerNorm(nn.Module):
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """Normalize [B, I, D] and multiply by `scale` [D]."""
-        return self.of_sum(x, None)[1]
+        return self.add_and_normalize(x, None)[1]
 
 
 class Embed(nn.Module):
@@ -153,8 +153,8 @@ class MlpBlock(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array, enable_dropout: bool) -> jax.Array:
         """Map [B, I, D] to [B, I, D] through [B, I, F]."""
-        features, one = x.shape[-1], len(self.activations) == 1
-        names = ["wi"] if one else [f"wi_{i}" for i in range(len(self.activations))]
+        features, is_single = x.shape[-1], len(self.activations) == 1
+        names = ["wi"] if is_single else [f"wi_{i}" for i in range(len(self.activations))]
         axes, bias = ("embed", "mlp"), self.use_bias
         inner = [Kernel(self.mlp_dim, axes, self.inner_init, bias, name=name) for name in names]
         outer = Kernel(features, ("mlp", "embed"), self.outer_init, bias, name="wo")

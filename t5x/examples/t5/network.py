@@ -99,7 +99,7 @@ class Block(nn.Module):
     def feed_forward(self, x: jax.Array, y: jax.Array, enable_dropout: bool) -> jax.Array:
         """Add `y`, and to that the feed-forward sublayer with its norm."""
         c = self.config
-        x, y = self.norm("pre_mlp_layer_norm").of_sum(x, self.dropped(y, enable_dropout))
+        x, y = self.norm("pre_mlp_layer_norm").add_and_normalize(x, self.dropped(y, enable_dropout))
         mlp = layers.MlpBlock(c.mlp_dim, c.mlp_activations, c.dropout_rate, c.dtype, name="mlp")
         y = self.dropped(mlp(y, enable_dropout), enable_dropout)
         return constrain(x + y, "batch", "length", "embed")
@@ -113,7 +113,7 @@ class EncoderLayer(Block):
         """Map [B, I, D] to ([B, I, D], None); `nn.scan` wants the second."""
         if bias is None:
             bias = relative_bias(self.config, True, x)
-        x, y = self.norm("pre_attention_layer_norm").of_sum(x, None)
+        x, y = self.norm("pre_attention_layer_norm").add_and_normalize(x, None)
         attention = make_attention(self.config, "attention")
         y = attention(y, y, mask, bias, enable_dropout)
         return self.feed_forward(x, y, enable_dropout), None
@@ -134,20 +134,20 @@ class DecoderLayer(Block):
         """
         if bias is None:
             bias = relative_bias(self.config, False, x, cache, position)
-        x, y = self.norm("pre_self_attention_layer_norm").of_sum(x, None)
+        x, y = self.norm("pre_self_attention_layer_norm").add_and_normalize(x, None)
         attention = make_attention(self.config, "self_attention")
         source = y
         if cache is not None:
             keys_values = attention.keys_values(y)
             cache = tuple(map(_written, cache, keys_values, (position, position)))
-            source = tuple(kept.swapaxes(1, 2) for kept in cache)
+            source = tuple(x_BHTK.swapaxes(1, 2) for x_BHTK in cache)
         y = attention(y, source, mask, bias, enable_dropout)
 
         norm = self.norm("pre_cross_attention_layer_norm")
-        x, y = norm.of_sum(x, self.dropped(y, enable_dropout))
+        x, y = norm.add_and_normalize(x, self.dropped(y, enable_dropout))
         attention = make_attention(self.config, "encoder_decoder_attention")
         if cache is not None:
-            encoded = tuple(kept.swapaxes(1, 2) for kept in encoded)
+            encoded = tuple(x_BHTK.swapaxes(1, 2) for x_BHTK in encoded)
             y = y.reshape(len(encoded[0]), -1, y.shape[-1])
         y = attention(y, encoded, cross_mask, None, enable_dropout)
         return self.feed_forward(x, y.reshape(x.shape), enable_dropout), cache
@@ -314,9 +314,9 @@ class Transformer(nn.Module):
         position, length = cache["position"], cache["keys_values"][0][0].shape[2]
         mask = (jnp.arange(length) <= position)[None, None, None]
         x = self.token_embedder(ids_M[:, None])
-        kept = cache["keys_values"]
-        y, kept = self.decoder(x, cross, mask, cross_mask, False, kept, position)
-        return self.logits(y)[:, 0], {"position": position + 1, "keys_values": kept}
+        keys_values = cache["keys_values"]
+        y, keys_values = self.decoder(x, cross, mask, cross_mask, False, keys_values, position)
+        return self.logits(y)[:, 0], {"position": position + 1, "keys_values": keys_values}
 
     def logits(self, y: jax.Array) -> jax.Array:
         """Return the decoder's logits; for a tied table its product over sqrt(D)."""

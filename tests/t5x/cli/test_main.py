@@ -47,7 +47,7 @@ def entry_point(monkeypatch, tmp_path):
     monkeypatch.setattr(jax.distributed, "initialize", joined)
     monkeypatch.setattr(cli.roll_call, "wait_for_all", lambda *held: None)
     monkeypatch.setattr(cli, "find_worker", lambda *given: Worker("host:12", 4, 2))
-    monkeypatch.setattr(cli, "on_tpu_machine", lambda: False)
+    monkeypatch.setattr(cli, "is_tpu_machine", lambda: False)
     (tmp_path / "a.gin").write_text(TEXT)
     monkeypatch.chdir(tmp_path)
     with valid_run.gin_apart():
@@ -90,7 +90,7 @@ def test_processes_join_before_main_begins(entry_point, monkeypatch):
     assert run(entry_point, "--gin_file=a.gin", *where)[0] == ("host:12", 4, 2)
     entry_point[1].clear()
     gin.clear_config()
-    monkeypatch.setattr(cli, "on_tpu_machine", lambda: True)
+    monkeypatch.setattr(cli, "is_tpu_machine", lambda: True)
     assert run(entry_point, "--gin_file=a.gin")[0] == (None, None, None)
 
 
@@ -172,7 +172,7 @@ def test_a_tpu_machine_is_recognized_by_its_chips(
     monkeypatch.delenv("JAX_PLATFORMS", raising=False)
     if platforms:
         monkeypatch.setenv("JAX_PLATFORMS", platforms)
-    assert cli.on_tpu_machine() is is_one
+    assert cli.is_tpu_machine() is is_one
 
 
 def test_bad_input_is_refused_before_any_process_joins(entry_point):
