@@ -40,9 +40,9 @@ def standard_logical_factor_rules() -> Mapping[str, FactorDim]:
     A model need not have all of them.
     """
     column = ("vocab", "mlp", "heads", "kv", "joined_kv", "length", "mlp_activations")
-    of_upstream = ("q_wi_fused", "o_wo_fused", "multiquery_heads", "kv_fused")
+    upstream_axes = ("q_wi_fused", "o_wo_fused", "multiquery_heads", "kv_fused")
     return {
-        **dict.fromkeys((*column, *of_upstream), FactorDim.COLUMN),
+        **dict.fromkeys((*column, *upstream_axes), FactorDim.COLUMN),
         "embed": FactorDim.ROW,
         "relpos_buckets": FactorDim.NONE,
         "layer_norm_scale": FactorDim.NONE,

@@ -57,16 +57,16 @@ def evaluate(
 
     Args:
       dataset_cfg: the examples to decode and measure.
-      restore_checkpoint_cfg: names the checkpoints.
-      output_dir: of all files.
+      restore_checkpoint_cfg: the checkpoints to restore.
+      output_dir: the folder of all files.
       inference_evaluator_cls: seqio evaluator with its gin bindings.
       summarize_config_fn: (model_dir, writer, step), writes the configuration to a file.
-      fallback_init_rng: seed for parameters that a checkpoint may lack, None for none.
+      fallback_init_rng: seed for parameters that a checkpoint lacks; None to refuse it.
       length_buckets: maximum number of input lengths to compile; see `predictor.Predictor`.
       dry_run: build and check everything, then return without decoding.
 
     Returns:
-      Metrics by step and task; on all hosts but the first the tasks are empty.
+      Metrics by step and task; only the first host has tasks.
 
     Raises:
       UserError: a setting is wrong; raised before anything is decoded.

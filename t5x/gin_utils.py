@@ -1,4 +1,4 @@
-"""Parse gin files and flags, and save what was parsed.
+"""Parses gin files and flags, and saves the configuration.
 
 def main(_):
     gin_utils.parse_gin_flags(FLAGS.gin_search_paths, FLAGS.gin_file, FLAGS.gin_bindings)
@@ -29,7 +29,7 @@ def run(
 ) -> None:
     """Call `absl.app.run` with `--gin.NAME=value` flags.
 
-    Errors of `parse`, which gets the rewritten flags, and of `main` end as `common.errors` says.
+    `parse` gets the rewritten flags. `common.errors` reports its errors and those of `main`.
     """
     app.run(
         errors.guarded(main, _STOPPED),
@@ -93,7 +93,7 @@ def sum_fn(var1: Any, var2: Any) -> Any:
 
 
 def bool_fn(var1: Any) -> bool:
-    """Return whether a value is true, for gin files."""
+    """Return the truth of a value, for gin files."""
     return bool(var1)
 
 

@@ -4,7 +4,7 @@ python -m t5x.infer --gin_file=gin/ro_t5x_tiny.gin --gin_file=t5x/configs/runs/i
   --gin.CHECKPOINT_PATH='"runs/tiny/checkpoint_300"' --gin.INFER_OUTPUT_DIR='"runs/tiny_infer"' \
   --gin.models.EncoderDecoderModel.predict_batch_with_aux.num_decodes=4
 
-With --gin.infer_script.infer.input_file='"questions.txt"' it takes the lines of that file instead
+With --gin.infer_script.infer.input_file='"questions.txt"' it reads the lines of that file instead
 of a task's examples; '"-"' is standard input. A .jsonl file has "inputs" and, to score, "targets".
 
 INFER_OUTPUT_DIR then has `<task>-<mode>.jsonl`, or with num_shards above 1
@@ -77,7 +77,7 @@ def write_inferences_to_file(
     """Write a JSON line for each example: its `*_pretokenized` features and its result.
 
     Args:
-      path: of the file.
+      path: where to write the file.
       inferences: results of `predictor.Predictor`.
       task_ds: the examples, as the task yields them.
       mode: one of `predictor.MODES`.
@@ -116,7 +116,7 @@ def write_inferences_to_file(
 def result_fields(
     result: Any, mode: str, vocabulary: Any, output_ids: bool = False
 ) -> dict[str, Any]:
-    """Return the fields of a line that depend on the mode."""
+    """Return the fields of a line that `mode` decides: prediction, score, aux."""
     if mode == "score":
         return {"score": to_json(result)}
     ids, aux = result if mode == "predict_with_aux" else (result, None)
@@ -128,7 +128,7 @@ def result_fields(
 
 
 def to_json(value: Any) -> Any:
-    """Return a numpy value as plain JSON."""
+    """Return a numpy value as JSON holds it."""
     value = np.asarray(value).tolist()
     as_text = lambda v: v.decode("utf-8", "replace") if isinstance(v, bytes) else v
     return [as_text(v) for v in value] if isinstance(value, list) else as_text(value)
@@ -164,8 +164,8 @@ def infer(
     Args:
       mode: 'predict', 'score', or 'predict_with_aux' for predictions with their scores.
       dataset_cfg: which examples; each is used once, in order.
-      restore_checkpoint_cfg: names one checkpoint.
-      output_dir: of all files.
+      restore_checkpoint_cfg: the one checkpoint to restore.
+      output_dir: the folder of all files.
       checkpoint_period: batches between two saves; at most this much work is lost by a kill.
       shard_id: which share of the examples this process takes.
       num_shards: number of shares.
@@ -175,7 +175,7 @@ def infer(
       output_vocab_feature_name: the feature whose vocabulary turns predicted ids into text.
       file_extension: of the files.
       keep_aux_as_numpy: give `write_fn` the aux values as numpy arrays instead of numbers.
-      fallback_init_rng: seed for parameters that the checkpoint may lack, None for none.
+      fallback_init_rng: seed for parameters that the checkpoint lacks; None to refuse it.
       input_file: a text or .jsonl file, or '-', whose lines replace a task's examples; see
         `text_file_task.line_task`.
       input_prefix: written before each of its lines.
@@ -263,9 +263,9 @@ def infer(
 def writer(
     task: seqio.Task, dataset: tf.data.Dataset, write_fn: Callable[..., None], mode: str, name: str
 ) -> Callable[[Sequence[Example], Sequence[Any], str], None]:
-    """Return a function of examples, their results and a path, which calls `write_fn`.
+    """Return a function of examples, results and a path, which calls `write_fn`.
 
-    The vocabulary is the one of the feature `name`.
+    `name` is the feature whose vocabulary decodes the results.
     """
     vocabulary = labelled_vocabulary(task.output_features[name].vocabulary, task)
 
@@ -326,7 +326,7 @@ def write_missing(
 
 
 def labelled_vocabulary(vocabulary: seqio.Vocabulary, task: seqio.Task) -> seqio.Vocabulary:
-    """Return a vocabulary that decodes ids to the labels of a task's classes, if it has such."""
+    """Return a vocabulary that decodes ids to the labels of the task's classes, if it has any."""
     if not hasattr(task, "labels"):
         return vocabulary
     labelled = copy.copy(vocabulary)
@@ -362,7 +362,7 @@ def examples_of(
 
 
 def content(example: Any) -> bytes:
-    """Return bytes that differ for examples with other features."""
+    """Return bytes that are equal for equal examples only."""
     parts = [np.asarray(leaf) for leaf in jax.tree.leaves(example)]
     as_bytes = lambda x: repr(x.tolist()).encode() if x.dtype == object else x.tobytes()
     return b"".join(f"{x.dtype}{x.shape}".encode() + as_bytes(x) for x in parts)
@@ -371,9 +371,10 @@ def content(example: Any) -> bytes:
 def replace_task_by_lines(
     cfg: DatasetConfig, path: str, prefix: str, model: Any, mode: str
 ) -> DatasetConfig:
-    """Return `cfg` with the lines of a file as its task; warn if they are cut or lack a prefix.
+    """Return `cfg` with the lines of a file as its task.
 
-    Raise UserError if the file is malformed, or has no targets to score.
+    Warn if lines are cut or lack the prefix of the task that `cfg` names. Raise UserError if the
+    file is malformed, or lacks the targets to score.
     """
     vocabularies = model.input_vocabulary, model.output_vocabulary
     name = cfg.mixture_or_task_name
@@ -422,7 +423,7 @@ def single_checkpoint(cfg: RestoreCheckpointConfig) -> str:
 
 
 def decoding_notes(model: Any) -> dict[str, Any]:
-    """Return the settings of decoding, besides parameters and inputs, as plain JSON."""
+    """Return the settings of decoding, apart from parameters and inputs, as JSON holds them."""
     decode_fn: Any = inspect.unwrap(getattr(model, "decode_fn", lambda: None))
     arguments: dict[str, str] = {}
     while isinstance(decode_fn, functools.partial):
@@ -430,7 +431,7 @@ def decoding_notes(model: Any) -> dict[str, Any]:
         arguments = inner | arguments
         decode_fn = inspect.unwrap(decode_fn.func)
     if not hasattr(decode_fn, "__qualname__"):
-        decode_fn = type(decode_fn)  # the text of an object may contain its address
+        decode_fn = type(decode_fn)  # an object's text may contain its address
     module = decode_fn.__module__
 
     def decodes(function: Any) -> bool:

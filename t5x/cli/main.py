@@ -1,4 +1,4 @@
-"""Define the flags of every entry point, parse gin, and call the entry point's main function.
+"""Defines the flags of every entry point, parses gin, and calls the entry point's main function.
 
 python -m t5x.train --gin_file=gin/ro_t5x_tiny.gin --gin.TRAIN_STEPS=500 --dry_run
 """
@@ -59,15 +59,15 @@ flags.DEFINE_integer("process_count", None, "Number of processes, outside TPU po
 flags.DEFINE_integer("process_index", None, "This process, from 0, outside TPU pods.")
 flags.DEFINE_float("roll_call_seconds", 300, "How long to wait for the other processes.")
 
-# A process that sends no heartbeat for so long is dead, and the others end. Heartbeats come from a
-# thread of their own, also while a process computes or compiles.
+# A process that sends no heartbeat for so long counts as dead, and the others end. A thread of its
+# own sends heartbeats, also while a process computes or compiles.
 HEARTBEAT_SECONDS = 30
 
 
 def run(main: Callable[..., Any]) -> None:
     """Parse flags and gin, join the other processes, and call `main` with its bindings.
 
-    The arguments `take_over` and `allow_unpublishable` of `main` are these flags.
+    The flags --take_over and --allow_unpublishable become arguments of `main`.
     """
     try:
         gin_utils.run(lambda _: _run(main, flags.FLAGS), parse_flags)
@@ -127,7 +127,7 @@ def _set_up_tensorflow(values: flags.FlagValues) -> None:
 
 
 def _dry_run(configured: Callable[..., Any], print_config: bool) -> None:
-    """Check everything and print the table, after the configuration where it is asked for."""
+    """Check everything, then print the configuration, if asked for, and the table."""
     table = io.StringIO()
     try:
         with contextlib.redirect_stdout(table):
@@ -139,10 +139,10 @@ def _dry_run(configured: Callable[..., Any], print_config: bool) -> None:
 
 
 def end_at_once(error: BaseException) -> None:
-    """End the process, if it runs a command, after an error or a save that was given up.
+    """End the process, if it runs a command, after an error or an abandoned save.
 
-    In a pod the other hosts wait for this one, and notice its end before any barrier does.
-    Anywhere, what has failed or hung may have left threads for which Python would wait.
+    In a pod the other hosts wait for this one, and notice its end before any barrier does. And
+    whatever failed or hung may have left threads that Python would wait for.
     """
     status = (error.code or 0) if isinstance(error, SystemExit) else 1
     in_command = log.is_started() or jax.distributed.is_initialized()
@@ -156,7 +156,7 @@ def end_at_once(error: BaseException) -> None:
 
 
 def parse_flags(argv: list[str]) -> list[str]:
-    """Parse the command line, and return what is left: the program's name; or print the help.
+    """Parse the command line and return the program's name, or print the help and exit.
 
     Raise UserError for an unknown flag, a wrong value, or an argument that is no flag.
     """
@@ -180,7 +180,7 @@ def parse_flags(argv: list[str]) -> list[str]:
 
 
 def join_others(values: flags.FlagValues) -> None:
-    """Start JAX with the other processes, if any, once all have started with the same facts."""
+    """Start JAX with the other processes, if any, once all have started with the same settings."""
     pod = (values.coordinator_address, values.process_count, values.process_index)
     if (values.process_count or values.process_index) and not values.coordinator_address:
         raise UserError(

@@ -50,7 +50,7 @@ class InferenceEvaluator:
         )
 
     def data_summary(self) -> list[str]:
-        """Return a line per task that skipped or cut some data."""
+        """Return a line for each task that skipped or cut some data."""
         datasets = self.evaluator.cached_task_datasets
         examples = {name: int(dataset.cardinality()) for name, dataset in datasets.items()}
         return record_counts.summaries(self.cfg, examples)
@@ -58,7 +58,10 @@ class InferenceEvaluator:
     def evaluate(
         self, params: Params, step: int, passing: Callable[[Iterable], Iterable] = iter
     ) -> dict[str, dict[str, Any]]:
-        """Return metrics by task, which seqio's loggers write; batches pass through `passing`."""
+        """Return metrics by task, which seqio's loggers also write.
+
+        `passing` wraps the iteration over batches.
+        """
         self.predictor.passing = passing
 
         def run(mode: str, dataset: tf.data.Dataset, *_) -> list[tuple[int, Any]]:
@@ -88,7 +91,7 @@ class InferenceEvaluator:
 
 
 def publish_predictions(folder: str, tasks: Iterable[str], step: int) -> None:
-    """Join the predictions that `seqio.JSONLogger` wrote at `step` in one file, if there are any.
+    """Join the predictions that `seqio.JSONLogger` wrote at `step` in one file.
 
     A line is {"task": …, "step": 1001000, "input": {…}, "target": …, "prediction": …}.
     """

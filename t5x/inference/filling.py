@@ -1,4 +1,4 @@
-"""Fills in sentences with gaps during training, to show what the model has learned.
+"""Fills the gaps of sentences during training, to show what the model has learned.
 
   fill_in = Filling(("Copii la <extra_id_0>.",), model, partitioner, {"encoder_input_tokens": …})
   fill_in(params)            # ["Copii la [școală]."], the same on every host
@@ -27,7 +27,7 @@ _TARGETS = 32  # tokens of all fillings together
 def check_sentences(
     sentences: Sequence[str], vocabulary: Any, lengths: Mapping[str, int] | None
 ) -> None:
-    """Raise UserError for a sentence without the gaps of this model, or with too many tokens."""
+    """Raise UserError for a sentence that lacks this model's gaps or has too many tokens."""
     if isinstance(sentences, str):
         raise UserError(
             "watch.Watch.infill_sentences",
@@ -61,12 +61,12 @@ def check_sentences(
 
 
 def _has_masks(vocabulary: Any) -> bool:
-    """Return whether a vocabulary is an encoder's."""
+    """Return whether a vocabulary belongs to an encoder."""
     return getattr(vocabulary, "mask_id", None) is not None
 
 
 def encode(sentence: str, vocabulary: Any) -> list[int]:
-    """Return the ids of a sentence with gaps, with the tokens that a model expects around it."""
+    """Return the ids of a sentence with gaps and the tokens that the model expects around it."""
     if _has_masks(vocabulary):
         mask = vocabulary.tokenizer.id_to_token(vocabulary.mask_id)
         ids = vocabulary.encode(sentence.replace(MASK, mask))
@@ -77,21 +77,21 @@ def encode(sentence: str, vocabulary: Any) -> list[int]:
         if i % 2:
             ids.append(vocabulary.vocab_size - 1 - int(part))
         elif part.strip():
-            ids += _after_hole(part, vocabulary) if i else vocabulary.encode(part.strip())
+            ids += _encode_after_hole(part, vocabulary) if i else vocabulary.encode(part.strip())
     return [*ids, vocabulary.eos_id]
 
 
-def _after_hole(part: str, vocabulary: Any) -> list[int]:
-    """Return the ids of a text, without SentencePiece's leading space if it has none."""
+def _encode_after_hole(part: str, vocabulary: Any) -> list[int]:
+    """Return the ids of a text; a text without a leading space gets none from SentencePiece."""
     ids = vocabulary.encode(part.strip())
     has_space = part[0].isspace() or vocabulary.decode(ids[:1]).strip()
     return ids if has_space else ids[1:]
 
 
 def fillings(ids: Sequence[int], vocabulary: Any) -> dict[int, str]:
-    """Return the text of each hole, from the ids that a T5 has decoded.
+    """Return the text of each hole from the ids that a T5 decodes.
 
-    Text before the first sentinel belongs to hole 0: a young model writes no sentinels.
+    Text before the first sentinel belongs to hole 0, since a young model writes no sentinels.
     """
     first = vocabulary.vocab_size - 1
     ids_by_hole: dict[int, list[int]] = {0: []}
@@ -108,14 +108,14 @@ def fillings(ids: Sequence[int], vocabulary: Any) -> dict[int, str]:
 
 
 def fill(sentence: str, texts: Mapping[int, str]) -> str:
-    """Return the sentence with the text of each hole in brackets, which may be empty."""
+    """Return the sentence with the text of each hole in brackets; unknown holes are empty."""
     return _HOLE.sub(lambda m: f"[{texts.get(int(m[1]), '')}]", sentence)
 
 
 class Filling:
-    """Fills in the same sentences repeatedly, by one compiled program; see `check_sentences`.
+    """Fills the same sentences again and again by one compiled program; see `check_sentences`.
 
-    `batch` has the shapes of training's batches.
+    `batch` has the shapes of the training batches.
     """
 
     def __init__(
@@ -146,15 +146,15 @@ class Filling:
         return np.array(ids) == self.vocabulary.mask_id
 
     def __call__(self, params: Any) -> list[str]:
-        """Return the sentences, each filling in brackets; every host must call it."""
+        """Return the sentences with their fillings in brackets; every host must call this."""
         decoded = self._predict("predict", params, self._examples)
         rows = zip(self.sentences, self._ids, decoded, strict=True)
         if self._has_masks:
-            return [self._with_pieces(*row) for row in rows]
+            return [self._fill_masks(*row) for row in rows]
         texts = lambda ids: fillings(ids.tolist(), self.vocabulary)
         return [fill(sentence, texts(ids)) for sentence, _, ids in rows]
 
-    def _with_pieces(self, sentence: str, ids: Sequence[int], best: np.ndarray) -> str:
+    def _fill_masks(self, sentence: str, ids: Sequence[int], best: np.ndarray) -> str:
         pieces = [self.vocabulary.decode([i]).strip() for i in best[: len(ids)][self._masks(ids)]]
         parts = [*(f"[{piece}]" for piece in pieces), ""]
         texts = zip(sentence.split(MASK), parts, strict=True)  # a piece may spell the mask

@@ -16,8 +16,8 @@ from t5x.train_state import initial_state, state_specs, to_disk
 class ParamsRestorer:
     """Restores parameters from one or several checkpoints.
 
-    `fallback_init_rng` is the seed for parameters that a checkpoint may lack, None for none: then
-    UserError is raised if `cfg` lets parameters be missing.
+    `fallback_init_rng` is the seed for parameters that a checkpoint lacks. Raise UserError if `cfg`
+    allows missing parameters and there is no seed.
     """
 
     def __init__(
@@ -36,7 +36,9 @@ class ParamsRestorer:
             )
         self.model, self.cfg, self.seed = model, cfg, fallback_init_rng
         self.specs = state_specs(model, partitioner)
-        shardings = jax.tree.map(gathered, self.specs.shardings.params)  # as `Predictor` wants them
+        shardings = jax.tree.map(
+            gathered, self.specs.shardings.params
+        )  # as `Predictor` expects them
         self._stack = jax.jit(stack_layers, out_shardings=shardings)
 
     def __call__(self, path: str) -> tuple[Params, int]:

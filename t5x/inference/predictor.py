@@ -14,17 +14,17 @@ from t5x.partitioning import PjitPartitioner, gathered
 
 MODES = ("predict", "score", "predict_with_aux")
 Example = Mapping[str, np.ndarray]
-# A batch, the indices of its examples (fewer than rows if it is padded), and the seed of its draws.
+# A batch, the indices of its examples (fewer than its rows if it is padded), and a sampling seed.
 NumberedBatch = tuple[Batch, Sequence[int], np.uint32]
 
 
 class Predictor:
     """Applies a model's decoding or scoring to examples, `batch_size` at a time.
 
-    Every host takes all examples, computes its rows of each batch and returns all results. With
-    several `length_buckets`, examples of similar input length share a batch, and their inputs are
+    Every host passes all examples, computes its rows of each batch and returns all results. With
+    several `length_buckets`, examples of similar input length share a batch, whose inputs are
     padded to the shortest of that many lengths. So short inputs do not pay for long ones, and at
-    most that many programs are compiled. Padding is masked: results do not depend on the buckets.
+    most that many programs are compiled. Padding is masked, so results do not depend on buckets.
     """
 
     def __init__(
@@ -58,7 +58,8 @@ class Predictor:
     def __call__(self, mode: str, params: Any, examples: Iterable[Example]) -> list[Any]:
         """Return the results of `mode` for each example, in their order.
 
-        'predict' gives int32 [T], 'score' float32, 'predict_with_aux' pairs of ids and a dict.
+        A result is int32 [T] for 'predict', a float32 for 'score', and a pair of ids and a dict for
+        'predict_with_aux'.
         """
         params = self.decoding_params(params) if mode != "score" else self._gathered(params)
         results: dict[int, Any] = {}
@@ -72,7 +73,7 @@ class Predictor:
         return [results[index] for index in range(len(results))]
 
     def _gathered(self, params: Params) -> Params:
-        # Gathered along `data` once: otherwise every decoded token would wait for a gather.
+        # Gathered along `data` once, as otherwise every decoded token would wait for a gather.
         return jax.device_put(params, jax.tree.map(lambda x: gathered(x.sharding), params))
 
     def decoding_params(self, params: Params) -> Params:
@@ -101,10 +102,10 @@ class Predictor:
             yield self._steps[mode].lower(params, batch, np.uint32(0))
 
     def batches(self, examples: Iterable[Example]) -> Iterator[NumberedBatch]:
-        """Yield global batches, the indices of the examples in them, and a seed.
+        """Yield global batches, the indices of their examples, and a seed.
 
-        The seed is a checksum of the inputs, so the same inputs give the same samples. The last
-        batch is padded by copies of its last row, which finish decoding when that row does.
+        The seed is a checksum of the inputs, so equal inputs are sampled equally. The last batch is
+        padded with copies of its last row, which finish decoding together with that row.
         """
         first, end = self.partitioner.host_rows(self.batch_size)
         sharding = self.partitioner.batch_sharding
@@ -146,7 +147,7 @@ def _length(example: Example) -> int:
 
 
 def _cut(group: list[Example], buckets: int) -> list[Example]:
-    """Return the examples, the encoder's features cut to the least bucket that holds them all."""
+    """Return the examples with the encoder's features cut to the least bucket that fits all."""
     longest = _padded_length(group[0])
     step = _bucket_size(longest, buckets)
     length = min(longest, step * max(1, -(-max(map(_length, group)) // step)))
@@ -157,7 +158,7 @@ def _cut(group: list[Example], buckets: int) -> list[Example]:
 
 
 def _bucket_size(longest: int, buckets: int) -> int:
-    """Return an equal part of the longest length, rounded up to a multiple of 8."""
+    """Return the longest length divided by the buckets, rounded up to a multiple of 8."""
     return 8 * max(1, -(-longest // (8 * buckets)))
 
 

@@ -1,8 +1,8 @@
-"""A task of the lines of a file or of standard input, which needs no registration.
+"""Makes a task from the lines of a file or of standard input, without registering it.
 
-A text file has an input per line. A .jsonl file has an object per line, {"inputs": …} and, to be
-scored, "targets"; "-" is standard input, text. Empty lines are inputs too, so that the n-th output
-belongs to the n-th line. Inputs are encoded unchanged, after the prefix.
+A text file has an input per line. A .jsonl file has an object per line, {"inputs": …}, with
+"targets" if they are to be scored. "-" is text from standard input. Empty lines are inputs too, so
+that the n-th output belongs to the n-th line. Inputs are encoded unchanged, after the prefix.
 """
 
 import codecs
@@ -19,13 +19,14 @@ from common.errors import UserError
 from common.small_files import parse_json
 
 FIELDS = ("inputs", "targets")
-SETTING = "infer_script.infer.input_file"  # that names the file
+SETTING = "infer_script.infer.input_file"
 
 
 class LineSource(seqio.FunctionDataSource):
-    """The lines of a file as dicts of texts, and its SHA-256; malformed lines are a UserError.
+    """The lines of a file as dicts of texts; `fingerprint` is its SHA-256.
 
-    `labels`: the text that the model writes for each target, if targets are labels of classes.
+    If the targets are labels of classes, `labels` has the text that the model writes for each.
+    Raise UserError for a malformed line.
     """
 
     def __init__(self, path: str, split: str, labels: Mapping[str, str] | None = None):
@@ -73,7 +74,7 @@ def line_task(
     """Return the task of a text or .jsonl file, named after it; its only split is `split`.
 
     Its targets and predictions are labels if those of the task `like` are. Characters that seqio
-    allows in no name become "_".
+    does not allow in names become "_".
     """
     stem = "stdin" if path == "-" else os.path.basename(path).rpartition(".")[0] or "lines"
     name = re.sub(r"[^\w.:#]", "_", stem)  # what seqio allows

@@ -109,11 +109,11 @@ def attend(
         args.append(by_distance_HN)
         axes.append(("heads", None))
 
-    def of_device(of_query, of_key, q, k, v, by_distance_HN=None):
+    def on_device(of_query, of_key, q, k, v, by_distance_HN=None):
         reach = Reach(segments.causal, segments.radius, interpret)
         return _attend(reach, plan_of(of_query, of_key, reach), q, k, v, by_distance_HN)
 
-    return per_device(of_device, axes, ("batch", None, "heads", None))(*args)
+    return per_device(on_device, axes, ("batch", None, "heads", None))(*args)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -143,8 +143,8 @@ def _forward(reach, plan, q, k, v, by_distance_HN):
     return out, (plan, q, k, v, by_distance_HN, out, shifts)
 
 
-def _backward(reach, kept, d_out):
-    plan, q, k, v, by_distance_HN, out, shifts = kept
+def _backward(reach, residuals, d_out):
+    plan, q, k, v, by_distance_HN, out, shifts = residuals
     (batch, queries, heads, width), keys = q.shape, k.shape[1]
     d_out = d_out.astype(q.dtype)
     tiles = _tiles(by_distance_HN, q)
@@ -424,10 +424,10 @@ def _by_ptx(reach: Reach, instructions: str, plainly: Callable[[Any, Any], Any],
     if reach.interpret:
         return plainly(x, y)
     like = jax.ShapeDtypeStruct(x.shape, jnp.float32)
-    (found,) = plgpu.elementwise_inline_asm(
+    (result,) = plgpu.elementwise_inline_asm(
         instructions, args=[x, y], constraints="=f,f,f", pack=1, result_shape_dtypes=[like]
     )
-    return found
+    return result
 
 
 def _mask(reach, i, j, of_query, of_key, queries_axis=0):

@@ -1,1 +1,1 @@
-"""Reports of a run: progress bar, metric writers, event log, throughput, compile statistics."""
+"""What a run reports: progress bar, metrics, events, throughput, compiled programs."""

@@ -1,4 +1,4 @@
-"""Count what XLA compiles, and measure the memory used.
+"""Counts the programs that XLA compiles, and measures the memory used.
 
 XLA: 12 programs compiled, 3 found in the cache, in 21.4 s; the longest took 14.2, 3.1, 1.0 s.
 TPU v4 0: 3.10 GiB of 30.8 GiB at most, 1.20 GiB held.
@@ -11,7 +11,7 @@ import jax
 
 GIB = 2**30
 COMPILED = "/jax/core/compile/backend_compile_duration"
-_FOUND = "/jax/compilation_cache/cache_hits"
+_CACHE_HIT = "/jax/compilation_cache/cache_hits"
 
 
 class CompileStats:
@@ -19,33 +19,33 @@ class CompileStats:
 
     def __init__(self):
         self.seconds: list[float] = []
-        self.found = 0
+        self.cached = 0
         jax.monitoring.register_event_duration_secs_listener(self._add_seconds)
-        jax.monitoring.register_event_listener(self._add_found)
+        jax.monitoring.register_event_listener(self._add_cache_hit)
 
     def _add_seconds(self, event: str, duration_secs: float, **_) -> None:
         if event == COMPILED:
             self.seconds.append(duration_secs)
 
-    def _add_found(self, event: str, **_) -> None:
-        self.found += event == _FOUND
+    def _add_cache_hit(self, event: str, **_) -> None:
+        self.cached += event == _CACHE_HIT
 
     def text(self) -> str:
-        """Return lines on programs, and on the memory of each device and of this host."""
+        """Return lines about programs, and the memory of each device and of this host."""
         longest = ", ".join(f"{s:.1f}" for s in sorted(self.seconds, reverse=True)[:3]) or "0"
         lines = [
             # JAX times programs from the cache in the same way as compiled ones.
-            f"XLA: {len(self.seconds) - self.found} programs compiled, {self.found} found in the "
+            f"XLA: {len(self.seconds) - self.cached} programs compiled, {self.cached} found in the "
             f"cache, in {sum(self.seconds):.1f} s; the longest took {longest} s."
         ]
         for device in jax.local_devices():
             stats = device.memory_stats() or {}
             if "peak_bytes_in_use" in stats:
                 limit = stats.get("bytes_limit")
-                share = f" of {limit / GIB:.1f} GiB" if limit else ""
+                limit_text = f" of {limit / GIB:.1f} GiB" if limit else ""
                 lines.append(
                     f"{device.device_kind} {device.id}: {stats['peak_bytes_in_use'] / GIB:.2f} GiB"
-                    f"{share} at most, {stats['bytes_in_use'] / GIB:.2f} GiB held."
+                    f"{limit_text} at most, {stats['bytes_in_use'] / GIB:.2f} GiB held."
                 )
         host = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         return "\n".join([*lines, f"This process: {host / GIB:.2f} GiB of the host at most."])

@@ -1,8 +1,8 @@
-"""Reader of TensorBoard event files, of any content that is at hand, without TensorFlow.
+"""Reads the scalars of TensorBoard event files without TensorFlow.
 
 A file is a sequence of records: length (8 bytes), its checksum (4), an `Event` message, its
-checksum (4). A reader ends at the first damaged one, as TensorBoard's does: most often it is the
-last, whose writer was killed.
+checksum (4). Reading ends at the first damaged record, as in TensorBoard: usually the last one,
+whose writer was killed.
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ class Points:
     times: list[float] = dataclasses.field(default_factory=list)
 
     def append(self, step: int, value: float, time: float) -> None:
-        """Append a point, unless no run can have written its step or time."""
+        """Append a point, unless its step or time is impossible."""
         if step not in _STEPS or not math.isfinite(time):
             return
         self.steps.append(step)
@@ -40,7 +40,7 @@ class Points:
 
 @dataclasses.dataclass
 class Events:
-    """The scalars of a file by tag, and the number of bytes that were not read."""
+    """The scalars of a file by tag, and the number of bytes that could not be read."""
 
     scalars: dict[str, Points] = dataclasses.field(default_factory=dict)
     damaged: int = 0
@@ -49,11 +49,11 @@ class Events:
 def read_events(data: bytes) -> Events:
     """Return the scalars in a file's content, up to a damaged or an unfinished record."""
     events = Events()
-    read = 0
+    end = 0
     for record in records(data):
-        read += len(record) + _FRAME
+        end += len(record) + _FRAME
         _parse(record, events)
-    events.damaged += len(data) - read
+    events.damaged += len(data) - end
     return events
 
 
@@ -90,7 +90,7 @@ def _parse(record: bytes, events: Events) -> None:
 
 
 def _number(value: summary_pb2.Summary.Value) -> float | None:
-    """Return a scalar's value, None for anything else."""
+    """Return the value of a scalar, None for any other summary."""
     tensor = value.tensor
     if value.HasField("simple_value"):
         return value.simple_value

@@ -1,12 +1,12 @@
-"""Log what happens in a run, a line an event, to `<MODEL_DIR>/events.jsonl`.
+"""Logs the events of a run, one a line, to `<MODEL_DIR>/events.jsonl`.
 
   log = EventLog("runs/tiny")
   log.write("start", step=0, devices=8)     # {"time": 1760000000.1, "event": "start", "step": 0, …}
   with log.timed("evaluate", step=100): …   # … "event": "evaluate", "seconds": 2.5
 
 Events: start (with the configuration if it has changed), compile, evaluate and infer (with their
-metrics), measured (after all evaluations of a step), infill, save, saved, stall, skipped, returned,
-interrupted, end, failed. Only the first host writes.
+metrics), measured (once all evaluations of a step are done), infill, save, saved, stall, skipped,
+returned, interrupted, end, failed. Only the first host writes.
 """
 
 import concurrent.futures
@@ -30,7 +30,7 @@ Metrics = dict[str, dict[str, float]]  # by task
 
 
 class EventLog:
-    """Appends events in the background; a disk that refuses them stops no run."""
+    """Appends events in the background; a disk that refuses them does not stop the run."""
 
     def __init__(self, model_dir: str):
         self.path = f"{model_dir.rstrip('/')}/{NAME}"
@@ -58,26 +58,26 @@ class EventLog:
             logging.warning("%s could not be written: %s", self.path, first_line(error))
 
     def _cut_short(self) -> bool:
-        """Return whether a kill has cut the last line."""
+        """Return whether the last line is incomplete because the process was killed."""
         path = epath.Path(self.path)
         return path.exists() and path.read_bytes()[-1:] not in (b"", b"\n")
 
     @contextlib.contextmanager
     def timed(self, event: str, **fields: Any) -> Iterator[dict[str, Any]]:
-        """Log an event after the block, with its seconds and what the block adds to the dict."""
+        """Log an event after the block, with its duration and the fields that the block adds."""
         started = time.monotonic()
         added: dict[str, Any] = {}
         yield added
         self.write(event, seconds=round(time.monotonic() - started, 3), **fields, **added)
 
     def start(self, config: str | None, **fields: Any) -> None:
-        """Log a start, with its configuration if the last start had another."""
+        """Log a start, and its configuration if that of the last start was different."""
         earlier = [event["config"] for event in self.events("start") if event.get("config")]
         changed = {} if config in (None, *earlier[-1:]) else {"config": config}
         self.write("start", **fields, **changed)
 
     def events(self, event: str) -> list[dict[str, Any]]:
-        """Return the events of a kind, oldest first; none on hosts that do not write."""
+        """Return the events of one kind, oldest first; an empty list on hosts that do not write."""
         return [one for one in self._all() if one.get("event") == event]
 
     def _all(self) -> list[dict[str, Any]]:
@@ -90,7 +90,7 @@ class EventLog:
         return [event for event in events if isinstance(event.get("step", 0), int)]
 
     def metrics_by_step(self, event: str) -> dict[int, Metrics]:
-        """Return the metrics of the evaluations logged as `event`; the last ones of each step."""
+        """Return the metrics logged as `event`, by step; a later evaluation of a step wins."""
         metrics: dict[int, Metrics] = {}
         for entry in self.events(event):
             if "step" in entry and isinstance(entry.get("metrics"), dict):
@@ -98,7 +98,7 @@ class EventLog:
         return metrics
 
     def saved_unmeasured(self, step: int) -> bool:
-        """Return whether `step` was saved, but neither measured nor the end of the run."""
+        """Return whether `step` was saved, but not measured, and is not the end of the run."""
         kinds = {entry.get("event") for entry in self._all() if entry.get("step") == step}
         return "save" in kinds and not kinds & {"measured", "end"}
 

@@ -1,7 +1,7 @@
-"""Count the FLOP of a model's train step, and know the peak FLOP/s of devices, for the MFU.
+"""The model FLOP utilization (MFU): FLOP of a train step, and the peak FLOP/s of devices.
 
-Counted: products with parameters, attention's two products, logits; the backward pass twice as much
-as the forward pass. Not counted: lookups, norms, softmax, rematerialization.
+Counted are products with parameters, the two products of attention, and logits; the backward pass
+counts twice the forward pass. Lookups, norms, softmax and rematerialization do not count.
 """
 
 from collections.abc import Mapping
@@ -9,8 +9,8 @@ from typing import Any
 
 import jax
 
-# Dense bfloat16 FLOP/s of one JAX device, by the start of its name (makers' data sheets). A device
-# of a TPU v2 or v3 is half a chip.
+# Dense bfloat16 FLOP/s of one JAX device by the beginning of its name, from the makers' data
+# sheets. On a TPU v2 or v3 a JAX device is half a chip.
 _PEAKS = {
     "TPU v2": 22.5e12,
     "TPU v3": 61.5e12,
@@ -45,14 +45,14 @@ def step_flops(config: Any, batch: int, inputs: int, targets: int) -> float:
 
 
 def encoder_flops(config: Any, batch: int, length: int, predicted: float) -> float:
-    """Return the FLOP of one train step of an encoder that predicts a share of the places.
+    """Return the FLOP of one train step of an encoder that predicts a share of the positions.
 
     `config` is a `BertConfig` or a `ModernBertConfig`. Local attention counts the keys of its
     window, global attention all keys.
     """
     c = config
     width, window = c.emb_dim, getattr(c, "local_window", None)
-    kernels = 2 if window is None else 3  # of a feed-forward layer, gated in ModernBERT
+    kernels = 2 if window is None else 3  # ModernBERT's feed-forward layers are gated
     layer = length * (4 * width * width + kernels * width * c.mlp_dim)
     scores = lambda keys: 2 * length * keys * width
     all_keys = c.num_layers if window is None else 1 + (c.num_layers - 1) // c.global_every
@@ -75,13 +75,13 @@ def batch_flops(model: Any, batch: Mapping[str, Any]) -> float | None:
 
 
 def batch_tokens(batch: Mapping[str, Any]) -> int:
-    """Return the places of a batch: inputs, and a decoder's targets."""
+    """Return the number of positions in a batch: inputs, and a decoder's targets."""
     sides = [batch[k] for k in ("encoder_input_tokens", "decoder_target_tokens") if k in batch]
     return sum(side.shape[0] * side.shape[1] for side in sides)
 
 
 def peak_flops(device_kind: str) -> float | None:
-    """Return the FLOP/s of a device by JAX's name for it; None for an unknown one."""
+    """Return the peak FLOP/s of a device by JAX's name for it, None if unknown."""
     names = [name for name in _PEAKS if device_kind.startswith(name)]
     return _PEAKS[max(names, key=len)] if names else None
 
@@ -89,10 +89,9 @@ def peak_flops(device_kind: str) -> float | None:
 def peak_share(
     model: Any, batch: Mapping[str, Any] | None, devices: int, device_kind: str
 ) -> float | None:
-    """Return the model FLOP utilization at one step a second, to be multiplied by steps a second.
+    """Return the MFU at one step a second, or None if the peak or the model's sizes are unknown.
 
-    `batch` has the shapes of a global batch, `device_kind` is JAX's name for the devices. Return
-    None where the devices' peak or the model's sizes are unknown.
+    `batch` has the shapes of a global batch, `device_kind` is JAX's name for the devices.
     """
     peak = peak_flops(device_kind)
     if peak is None or not batch or (count := batch_flops(model, batch)) is None:
@@ -101,6 +100,6 @@ def peak_share(
 
 
 def peak_bytes() -> int | None:
-    """Return the most memory that a device of this host has held, None where unknown."""
+    """Return the peak memory of the devices of this host, the largest, or None if unknown."""
     stats = [device.memory_stats() or {} for device in jax.local_devices()]
     return max((s["peak_bytes_in_use"] for s in stats if "peak_bytes_in_use" in s), default=None)

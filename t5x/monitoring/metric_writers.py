@@ -1,10 +1,11 @@
-"""Write metrics to TensorBoard, JSON lines, Weights & Biases or trackio, by name or as gin does.
+"""Writes metrics to TensorBoard, JSON lines, Weights & Biases or trackio.
 
   watch.Watch.writers = ('tensorboard', @metric_writers.WandbWriter)       # in a gin file
   metric_writers.WandbWriter.project = 'my project'
 
-A writer is a `clu.metric_writers.MetricWriter` of one folder below MODEL_DIR: `train`,
-`training_eval/<task>`. Metrics have upstream T5X's names. Only the first host writes.
+Gin files name a writer or make one. A writer is a `clu.metric_writers.MetricWriter` for one folder
+below MODEL_DIR: `train`, `training_eval/<task>`. Metrics have upstream T5X's names. Only the first
+host writes.
 """
 
 import hashlib
@@ -62,7 +63,7 @@ def _identity(model_dir: str) -> tuple[str, str]:
 
 
 class WandbWriter(_ScalarsAndTexts):
-    """Weights & Biases: one run per MODEL_DIR, resumed; with mode 'offline' to be sent later."""
+    """Weights & Biases: one run per MODEL_DIR, resumed; mode 'offline' sends it later."""
 
     def __init__(self, model_dir: str, folder: str, project: str = "t5", mode: str = "online"):
         import wandb
@@ -76,11 +77,11 @@ class WandbWriter(_ScalarsAndTexts):
             wandb.define_metric("*", step_metric="step")
 
     def write_scalars(self, step: int, scalars: Mapping[str, Any]) -> None:
-        """Send them."""
+        """Send the values."""
         self._log(step, {k: float(np.asarray(v)) for k, v in scalars.items()})
 
     def write_texts(self, step: int, texts: Mapping[str, str]) -> None:
-        """Send them."""
+        """Send the values."""
         self._log(step, {k: self._wandb.Html(v) for k, v in texts.items()})
 
     def _log(self, step: int, values: Mapping[str, Any]) -> None:
@@ -88,7 +89,7 @@ class WandbWriter(_ScalarsAndTexts):
         self._wandb.log({"step": int(step), **by_folder})
 
     def close(self) -> None:
-        """End the run there."""
+        """End the run at the service."""
         if self._wandb.run is not None:
             self._wandb.finish()
 
@@ -96,7 +97,7 @@ class WandbWriter(_ScalarsAndTexts):
 class TrackioWriter(_ScalarsAndTexts):
     """trackio, here or in a Space of the hub (`space_id`): one run per MODEL_DIR, resumed."""
 
-    _run: Any = None  # the process's, which writers of all folders share
+    _run: Any = None  # of this process; the writers of all folders share it
 
     def __init__(
         self, model_dir: str, folder: str, project: str = "t5", space_id: str | None = None
@@ -111,12 +112,12 @@ class TrackioWriter(_ScalarsAndTexts):
             )
 
     def write_scalars(self, step: int, scalars: Mapping[str, Any]) -> None:
-        """Send them."""
+        """Send the values."""
         values = {f"{self._folder}/{k}": float(np.asarray(v)) for k, v in scalars.items()}
         TrackioWriter._run.log(values, step=int(step))
 
     def close(self) -> None:
-        """End the run there."""
+        """End the run at the service."""
         if TrackioWriter._run is not None:
             TrackioWriter._run.finish()
             TrackioWriter._run = None
@@ -128,7 +129,7 @@ WRITERS = {
     "wandb": WandbWriter,
     "trackio": TrackioWriter,
 }
-_PACKAGES = {WandbWriter: "wandb", TrackioWriter: "trackio"}  # which nothing else needs
+_PACKAGES = {WandbWriter: "wandb", TrackioWriter: "trackio"}  # needed by nothing else
 MakeWriter = Callable[[str, str], metric_writers.MetricWriter]
 
 
@@ -155,7 +156,7 @@ def check_names(names: Sequence[str | MakeWriter]) -> None:
 
 
 class MetricWriters:
-    """The writers of one run, by name or factory, made when a folder is first written to."""
+    """The writers of one run, by name or factory; a folder's are made when it is first used."""
 
     def __init__(self, names: Sequence[str | MakeWriter], model_dir: str):
         makers = [WRITERS[name] if isinstance(name, str) else name for name in names]

@@ -1,9 +1,9 @@
-"""Keep compiled programs in a folder of this user, each with a checksum, for the next start.
+"""Keeps compiled programs in a folder of this user, each with a checksum, for the next start.
 
-A cached program is machine code that runs unchecked, and JAX would run a damaged one. So none is
-read from a run's folder, and one that has changed is deleted, for JAX to compile it anew. So is one
-without a checksum, whose writing may have been cut off, unless the user names the folder, where
-`preflight` may have put it.
+A cached program is machine code, and JAX would run a damaged one. So programs are never read from a
+run's folder. A program that has changed is deleted, and JAX compiles it anew. So is a program
+without a checksum, which a kill may have cut off; but not in a folder that the user names, where
+`preflight` writes programs too.
 """
 
 import contextlib
@@ -24,8 +24,8 @@ def keep_programs(environment: Mapping[str, str]) -> None:
     """Keep programs in a folder of this user, unless JAX has a cache already; delete damaged ones.
 
     JAX_COMPILATION_CACHE_DIR sets another cache, JAX_ENABLE_COMPILATION_CACHE=false disables it.
-    In a bucket nothing is verified: each host of a pod would read all programs at each start, and
-    whoever may write programs there may write their checksums too.
+    Programs in a bucket are not verified: each host of a pod would read all of them at each start,
+    and whoever can write programs there can write their checksums too.
     """
     is_own = getattr(jax.config, "jax_compilation_cache_dir") is None  # noqa: B009 (unknown to mypy)
     if is_own:
@@ -39,11 +39,11 @@ def keep_programs(environment: Mapping[str, str]) -> None:
         programs = pathlib.Path(folder)
         _delete_damaged(programs, without_checksum=is_own)
 
-        def note(event: str, duration_secs: float, **_) -> None:
+        def listen(event: str, duration_secs: float, **_) -> None:
             if event == COMPILED:
-                _note_new(programs)
+                _write_checksums(programs)
 
-        jax.monitoring.register_event_duration_secs_listener(note)
+        jax.monitoring.register_event_duration_secs_listener(listen)
 
 
 def _checksum(path: pathlib.Path) -> str:
@@ -52,16 +52,18 @@ def _checksum(path: pathlib.Path) -> str:
 
 def _delete_damaged(folder: pathlib.Path, without_checksum: bool) -> None:
     for program in folder.glob(f"*{_PROGRAM}"):
-        noted = pathlib.Path(f"{program}{_CHECKSUM}")
+        checksum = pathlib.Path(f"{program}{_CHECKSUM}")
         with contextlib.suppress(OSError):  # deleted by another run meanwhile
-            is_noted = noted.exists()
-            if noted.read_bytes() != _checksum(program).encode() if is_noted else without_checksum:
+            is_damaged = without_checksum
+            if checksum.exists():
+                is_damaged = checksum.read_bytes() != _checksum(program).encode()
+            if is_damaged:
                 logging.warning("%s is damaged or cut off: its program is compiled anew.", program)
                 program.unlink()
-                noted.unlink(missing_ok=True)
+                checksum.unlink(missing_ok=True)
 
 
-def _note_new(folder: pathlib.Path) -> None:
+def _write_checksums(folder: pathlib.Path) -> None:
     with contextlib.suppress(OSError):  # a full disk
         names = set(os.listdir(folder))
         for name in names:

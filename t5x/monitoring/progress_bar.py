@@ -1,8 +1,8 @@
-"""Show the progress of a run: a bar on a terminal, lines elsewhere.
+"""Shows the progress of a run: a bar on a terminal, lines elsewhere.
 
-On a terminal a bar is redrawn, with loss, accuracy, learning rate, tokens a second, MFU, share of
-the time spent waiting for data and the last checkpoint below it. Elsewhere (a log file, a pod) such
-a line is printed at every report, and once a minute between two.
+A terminal has a bar and, below it, loss, accuracy, learning rate, tokens a second, MFU, the share
+of time spent waiting for data, and the last checkpoint. A log file or a pod gets these as a line at
+every report, and once a minute between two reports.
 """
 
 import contextlib
@@ -21,10 +21,10 @@ from t5x.monitoring.throughput import Rates, Throughput
 
 
 class Progress:
-    """Progress of one run on stderr or another console; silent on all processes but the first.
+    """Shows one run on stderr or another console; processes other than the first show nothing.
 
-    `peak_share` is the MFU at one step a second, None where unknown; see `flops.peak_share`.
-    Without a terminal there are at most `interval` seconds between two lines.
+    `peak_share` is the MFU at one step a second, None if unknown; see `flops.peak_share`. Without a
+    terminal a line is printed every `interval` seconds.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Progress:
             file=sys.stderr,
             quiet=jax.process_index() != 0,
             highlight=False,
-            # FORCE_COLOR, which Jupyter sets, makes no terminal of a file.
+            # Otherwise FORCE_COLOR, which Jupyter sets, would count as a terminal.
             force_terminal=sys.stderr.isatty(),
         )
         self._bar = _Bar(
@@ -67,7 +67,10 @@ class Progress:
         self._bar.stop()
 
     def step(self, step: int, sums: Mapping[str, float] | None = None, waited: float = 0.0) -> None:
-        """Show a finished step, which waited for its data; `sums` are the previous step's."""
+        """Show a finished step.
+
+        `sums` are those of the step before, and `waited` are the seconds of waiting for data.
+        """
         if not sums:
             self._bar.update(self._task, completed=step)
             return
@@ -123,7 +126,7 @@ class Progress:
 
     @contextlib.contextmanager
     def busy(self, doing: str) -> Iterator[None]:
-        """Show an activity between two steps, and leave its time out of the throughput."""
+        """Show an activity between two steps; its time does not count for the throughput."""
         self._bar.update(self._task, doing=f"{doing} …")
         try:
             yield
@@ -138,7 +141,7 @@ class Progress:
 
 
 class _Bar(rich.progress.Progress):
-    """A bar with figures below it, which a narrow terminal breaks into lines."""
+    """A bar with a line of figures below it, which a narrow terminal wraps."""
 
     figures = ""
 

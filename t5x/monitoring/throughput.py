@@ -1,4 +1,4 @@
-"""Measure the speed of the last steps, and detect steps that took far longer than the others."""
+"""Measures the speed of the last steps, and detects steps that take far longer than the others."""
 
 import collections
 import statistics
@@ -23,7 +23,7 @@ class Throughput:
         self.pause()
 
     def pause(self) -> None:
-        """Leave out the time up to the next step, such as an evaluation."""
+        """Exclude the time until the next step, such as an evaluation."""
         self._steps: collections.deque[tuple[float, float, float]] = collections.deque()
 
     def step(self, tokens: float, waited: float) -> None:
@@ -51,7 +51,7 @@ class StallDetector:
         self._seconds: collections.deque[float] = collections.deque(maxlen=memory)
 
     def step(self, seconds: float, waited: float) -> str | None:
-        """Return the cause if this step stalled, 'data' or 'step'; never for the first five."""
+        """Return the cause, 'data' or 'step', if this step stalled; the first five never do."""
         earlier = list(self._seconds)
         self._seconds.append(seconds)
         if len(earlier) < 5 or seconds < max(self.least, self.factor * statistics.median(earlier)):

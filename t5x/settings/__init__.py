@@ -1,1 +1,1 @@
-"""What gin files may set: types, limits and upstream's names."""
+"""Reads and checks gin files: names, types, limits and upstream's arguments."""

@@ -1,4 +1,4 @@
-"""Check the complete configuration: all that is needed is set, and all that is set is read.
+"""Checks the complete configuration: all that is needed is set, and all that is set is read.
 
 check(["TRAIN_STPES = 500"])
 # UserError: --gin.TRAIN_STPES is set but nothing in this configuration uses it (the nearest known
@@ -23,7 +23,7 @@ from t5x.settings.configuration import MAINS, bindings_of, current, reached, res
 
 
 def check(flags: Sequence[str]) -> None:
-    """Check names and values before gin locks them; `flags` are the command line's bindings.
+    """Check names and values before gin locks them; `flags` are bindings of the command line.
 
     Raises:
       UserError: a value is missing or beyond its type or limits, or nothing reads a flag.
@@ -40,7 +40,7 @@ def check(flags: Sequence[str]) -> None:
 
 
 def _check_that_all_is_read(bindings: Bindings, flags: set[str]) -> None:
-    """Refuse macros and scopes of the command line that nothing reads; warn of slips in files."""
+    """Refuse unread macros and scopes of the command line; warn of likely slips in files."""
     macros, scopes = bindings.macros_used, bindings.scopes
     unread = [(name, "uses it", name, macros) for name in _unused(bindings)]
     for binding in bindings:
@@ -111,7 +111,7 @@ def _check_calls(bindings: Bindings, binding: Binding) -> None:
 
 
 def _needed(function: Any) -> set[str]:
-    """Return the parameters without a default, none of a function that does not tell."""
+    """Return the parameters without a default; empty if the signature is unknown."""
     with contextlib.suppress(TypeError, ValueError):
         parameters = inspect.signature(function).parameters.values()
         variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)

@@ -1,4 +1,4 @@
-"""Ask gin what it holds, and which functions its names mean.
+"""Asks gin for its configuration, and finds the functions that names in it mean.
 
 bindings = current()
 bindings.macros["TRAIN_STEPS"]                     # 500
@@ -56,7 +56,7 @@ def reached(bindings: Bindings, accepts: Callable[[Any], bool]) -> list[Binding]
 
 
 def bindings_of(bindings: Bindings, leaf: Any) -> list[Binding]:
-    """Return the bindings that a macro or a reference reads, in its scopes and around them."""
+    """Return the bindings that a macro or a reference reads, in its scopes and outer ones."""
     if isinstance(leaf, Macro):
         return [binding for binding in bindings if binding.name == leaf and not binding.parameter]
     if not isinstance(leaf, Reference):
@@ -69,7 +69,7 @@ def bindings_of(bindings: Bindings, leaf: Any) -> list[Binding]:
 
 
 def resolve(selector: str, imports: Imports) -> Any:
-    """Return the function or class that a name means; None for a main function of another command.
+    """Return the function or class that a name means, None for another command's main function.
 
     Raise `explain.Mistake` if there is none.
     """

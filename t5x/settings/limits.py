@@ -1,10 +1,10 @@
-"""Check the type and the limits of every value that gin binds, before anything is built.
+"""Checks the type and the limits of every value that gin binds, before anything is built.
 
 check("DROPOUT_RATE", 2.0, network.T5Config, "dropout_rate")
 # UserError: DROPOUT_RATE is 2.0, but T5Config.dropout_rate must be at least 0 and below 1.
 
-Types come from the signatures: an int is a float, a list is a tuple, and None is accepted where
-it is the default. `LIMITS` has the limits. What a call (`@name()`) returns is not known yet.
+Types come from signatures: an int may be given for a float, a list for a tuple, and None where it
+is the default. `LIMITS` has the limits. What a call (`@name()`) returns is not known here.
 """
 
 import collections.abc
@@ -60,8 +60,8 @@ _NAMES = {
         global_every newton_schulz_steps
         num_decodes max_decode_len max_decode_steps max_decode_steps_hard_limit length_buckets
         checkpoint_period max_examples infill_period""",
-    # Even to compute the shapes of what is larger takes long; whether they fit this machine,
-    # `preconditions.check_memory` tells.
+    # Above these even the shapes take long to compute. `preconditions.check_memory` tells whether
+    # the sizes fit this machine.
     Limits(least=1, most=2**20): """
         task_feature_lengths batch_size emb_dim num_heads head_dim mlp_dim max_length
         type_vocab_size""",
@@ -124,7 +124,7 @@ def check(name: str, value: Any, function: Any, parameter: str) -> None:
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Return whether a value that gin has read may be passed where `hint` is the annotation."""
+    """Return whether a value from gin may be passed where `hint` is the annotation."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if hint in (Any, inspect.Parameter.empty, object) or isinstance(hint, str | typing.TypeVar):
         return True
@@ -145,7 +145,7 @@ def fits(value: Any, hint: Any) -> bool:
 
 
 def _fits_class(value: Any, kind: Any, arguments: tuple[Any, ...]) -> bool:
-    """Return whether a literal may be passed where a class, `kind[arguments]`, is expected."""
+    """Return whether a literal may be passed where `kind[arguments]` is expected."""
     if not isinstance(kind, type) or kind is type:
         return True
     if kind is collections.abc.Callable:
@@ -165,7 +165,7 @@ def _fits_class(value: Any, kind: Any, arguments: tuple[Any, ...]) -> bool:
 
 
 def described(hint: Any) -> str:
-    """Return an annotation in the words of a message: "int or None"."""
+    """Return an annotation as a message words it: "int or None"."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         return " or ".join(map(described, arguments))

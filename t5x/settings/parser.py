@@ -1,13 +1,12 @@
-"""Read gin files and bindings, look up every name in them, and give gin what this run reads.
+"""Reads gin files and flags, looks up every name in them, and gives gin what this run reads.
 
     reader = Reader(search_paths=["."])
     reader.read_file("gin/ro_t5x_tiny.gin")
     reader.read_flag("TRAIN_STEPS = 500")
 
-gin's own parser yields the statements. Imports, files and names are looked up here, where the place
-of a statement is known, and gin gets the statements again as text. So a mistake is one sentence
-with its place and the nearest name, and gin never sees the settings of other entry points, nor
-those that only upstream T5X has.
+gin's own parser yields the statements. Names are looked up here, where the place of a statement is
+known, and gin then gets the statements as text. So a mistake is one sentence with its place and the
+nearest name, and gin never sees the settings of other entry points or of upstream T5X alone.
 """
 
 import inspect
@@ -44,7 +43,7 @@ class Reader:
         self._open: list[Path] = []  # each file is included by the one before
 
     def read_file(self, name: str, place: str = "") -> None:
-        """Give gin a file and what it includes. Raise UserError with the place of a mistake."""
+        """Give gin a file and its includes. Raise UserError with the place of a mistake."""
         place = place or f"--gin_file={name}"
         paths = (Path(folder, name) for folder in self._folders)
         path = next((path for path in paths if path.is_file()), None)
@@ -59,9 +58,9 @@ class Reader:
         self._open.pop()
 
     def read_flag(self, binding: str) -> None:
-        """Give gin a binding of the command line, which may name all that the files import.
+        """Give gin a binding of the command line, which may use all names that the files import.
 
-        Raise UserError with the flag for a mistake.
+        Raise UserError, with the flag as its place, for a mistake.
         """
         _, _, name = binding.partition("=")[0].strip().rpartition("/")
         module, dot, _ = name.partition(".")
@@ -70,7 +69,7 @@ class Reader:
         self._read(binding, flag, {} if is_registered else dict(self._imports))
 
     def _read(self, source: str | IO, flag: str, imports: Imports) -> Imports:
-        """Give gin the statements of a text, and return the imports with those of the text."""
+        """Give gin the statements of a text, and return `imports` with those that it adds."""
         bindings: list[Binding] = []
         for statement in _statements(source, flag):
             file, line, *_ = statement.location
@@ -97,7 +96,7 @@ class Reader:
         return imports
 
     def _is_read(self, binding: Binding, imports: Imports) -> bool:
-        """Return whether gin gets a binding; raise Mistake if a name in it is unknown."""
+        """Return whether gin gets a binding. Raise Mistake if a name in it is unknown."""
         if binding.parameter:
             function = self._resolve(binding.selector, imports)
             if function is None or ignores(function, binding.parameter):
@@ -116,7 +115,7 @@ class Reader:
         return True
 
     def _resolve(self, selector: str, imports: Imports) -> Any:
-        """Return a function or class, or None for one whose bindings are skipped."""
+        """Return a function or class, or None if its bindings are skipped."""
         try:
             return resolve(selector, imports)
         except Mistake:

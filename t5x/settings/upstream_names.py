@@ -1,8 +1,8 @@
-"""Arguments of upstream T5X that gin files may bind and this trainer lacks: ignored with a warning.
+"""Arguments of upstream T5X that this trainer ignores, with a warning, when gin files bind them.
 
     ignores(train, "use_orbax")                # True, with a warning the first time
 
-A run does the same without them.
+A run is the same without them.
 """
 
 import functools
@@ -23,7 +23,7 @@ _OF_STATE = {
 }
 _OF_ARRAYS = dict.fromkeys(("use_gda", "use_jax_array"), _ARRAYS)
 
-# Arguments by function or class, with the reason.
+# The reason of each, by function or class.
 IGNORED: dict[str, dict[str, str]] = {
     "train": {
         **_OF_STATE,
@@ -57,7 +57,7 @@ IGNORED: dict[str, dict[str, str]] = {
 
 
 def ignores(function: Any, argument: str) -> bool:
-    """Return whether gin may bind an argument that a function or class lacks; if so, warn once."""
+    """Return whether a missing argument of a function or class is ignored; if so, warn once."""
     if not is_ours(function):
         return False
     owner = owner_of(function)

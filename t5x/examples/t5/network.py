@@ -153,9 +153,11 @@ class DecoderLayer(Block):
         return self.feed_forward(x, y.reshape(x.shape), enable_dropout), cache
 
 
-def _written(kept_MHTK: jax.Array, new_M1HK: jax.Array, position: jax.Array) -> jax.Array:
+def _written(cache_MHTK: jax.Array, new_M1HK: jax.Array, position: jax.Array) -> jax.Array:
     """Return keys or values with one more position's."""
-    return jax.lax.dynamic_update_slice_in_dim(kept_MHTK, new_M1HK.swapaxes(1, 2), position, axis=2)
+    return jax.lax.dynamic_update_slice_in_dim(
+        cache_MHTK, new_M1HK.swapaxes(1, 2), position, axis=2
+    )
 
 
 def stack(caller: Any, layer: type[nn.Module], length: int, broadcast: int) -> nn.Module:
