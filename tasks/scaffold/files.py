@@ -1,7 +1,10 @@
 """The files that a command writes for its user: a task, a recipe, a launch script.
 
-check_name("uk", "--name")
-write({"tasks/uk.py": "…", "launch/uk.sh": SCRIPT.format(recipe="uk")}, ROOT, overwrite=False)
+    text = fill("launch.sh", recipe="uk_t5x_tiny")    # of templates/launch.sh.template
+    check_name("uk", "--name")
+    write({"launch/uk_t5x_tiny.sh": text}, ROOT, overwrite=False)
+
+The templates have a suffix of their own, since pip compiles every *.py that it installs.
 """
 
 import ast
@@ -9,48 +12,66 @@ import json
 import keyword
 import pathlib
 import re
+import string
 
 from common.errors import ROOT, UserError
 
-SCRIPT = """\
-#!/usr/bin/env bash
-set -euo pipefail
-exec bash "$(dirname "${{BASH_SOURCE[0]}}")/train.sh" {recipe} "$@"
-"""
+_TEMPLATES = pathlib.Path(__file__).with_name("templates")
+
+
+def fill(template: str, **values: object) -> str:
+    """Return the text of a template with its `$names` replaced by values.
+
+    A line that consists of one name becomes the lines of its value, with the same indentation; it
+    disappears if the value is empty.
+    """
+    lines: list[str] = []
+    for line in (_TEMPLATES / f"{template}.template").read_text().splitlines():
+        if placeholder := re.fullmatch(r"( *)\$(\w+)", line):
+            indentation, name = placeholder.groups()
+            lines += [indentation + part for part in str(values[name]).splitlines()]
+        else:
+            lines.append(string.Template(line).substitute(values))
+    return "\n".join([*lines, ""])
 
 
 def check_name(name: str, flag: str) -> None:
-    """Raise UserError unless `name` can be a module of tasks/."""
+    """Raise UserError unless a user's task can be the module tasks/<name>.py."""
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
         raise UserError(
-            f"{flag} is {name!r}, but must be of a to z, digits and _, such as uk, and no word of "
-            "Python's own"
+            flag,
+            name,
+            "but must be of a to z, digits and _, such as uk, and no word of Python's own",
         )
     if (ROOT / "tasks" / name).is_dir():
-        raise UserError(f"{flag} is {name!r}, which is a folder of tasks/: give another name")
+        raise UserError(flag, name, "which is a folder of tasks/", "give another name")
     module = ROOT / f"tasks/{name}.py"
-    parts = ast.parse(module.read_text()).body if module.exists() else []
-    if any(isinstance(part, ast.FunctionDef | ast.ClassDef) for part in parts):
+    statements = ast.parse(module.read_text()).body if module.exists() else []
+    if any(isinstance(statement, ast.FunctionDef | ast.ClassDef) for statement in statements):
         raise UserError(
-            f"{flag} is {name!r}, but tasks/{name}.py defines functions, and no file of a user's "
-            "task does: give another name"
+            flag,
+            name,
+            f"but tasks/{name}.py defines functions, and no file of a user's task does",
+            "give another name",
         )
 
 
-def write(made: dict[str, str], root: pathlib.Path, overwrite: bool) -> list[str]:
-    """Write files, by path from `root`, all or none, and return their paths.
+def write(texts: dict[str, str], root: pathlib.Path, overwrite: bool) -> list[str]:
+    """Write all of the files, or none, by path from `root`; return the paths.
 
     Raises:
       UserError: one exists, and `overwrite` is not set.
     """
-    kept = [path for path in made if (root / path).exists()]
-    if kept and not overwrite:
+    existing = [path for path in texts if (root / path).exists()]
+    if existing and not overwrite:
         raise UserError(
-            f"{' and '.join(kept)} exist: train with them, remove them, or give --overwrite"
+            " and ".join(existing),
+            why="exist",
+            to_set="train with them, remove them, or give --overwrite",
         )
-    for path, content in made.items():
-        (root / path).write_text(content)
-    return list(made)
+    for path, text in texts.items():
+        (root / path).write_text(text)
+    return list(texts)
 
 
 def quoted(text: str) -> str:

@@ -16,17 +16,26 @@ SENTINELS = 100  # of a T5 that does not say how many
 
 
 class Family(NamedTuple):
-    """How models of one kind go on: the gin file of their loss and optimizer, and a task."""
+    """How training of one kind of models goes on.
+
+    `include` is the gin file of the loss and the optimizer, `configuration` the trainer's class of
+    the network. `tokens` of text fill a row. `vocabulary` is the file or folder of a run that holds
+    it, "" for bytes.
+    """
 
     include: str
-    configuration: str  # the trainer's class, whose sizes the model's own gin binds
+    configuration: str
     objective: str
     inputs: int
     targets: int
-    tokens: int  # of text in a row
+    tokens: int
     rate: float
-    vocabulary: str  # in the folder that the run starts from
-    package: str = "t5x.examples.t5"
+    vocabulary: str
+
+    @property
+    def package(self) -> str:
+        """The package whose `network` has the configuration."""
+        return ".".join(self.include.split("/")[:3])
 
 
 T5 = Family(
@@ -56,7 +65,6 @@ ROBERTA = Family(
     tokens=510,
     rate=1e-4,
     vocabulary="tokenizer",
-    package="t5x.examples.encoder",
 )
 MODERNBERT = ROBERTA._replace(
     include="t5x/examples/encoder/modernbert/base.gin",
@@ -78,7 +86,10 @@ FAMILIES = {
 
 
 class Model(NamedTuple):
-    """A model to go on from: `model_type` is None for a run of one's own."""
+    """A model to start from, and the step of its newest checkpoint.
+
+    `model_type` is the one in its config.json, None for a run of the user's.
+    """
 
     name: str
     family: Family
@@ -87,7 +98,7 @@ class Model(NamedTuple):
 
     @property
     def short(self) -> str:
-        """The name in the names of files."""
+        """The last part of the name, for names of files."""
         return re.sub(r"\W+", "_", self.name.rpartition("/")[2].lower()).strip("_")
 
 
@@ -99,16 +110,18 @@ def open_model(name: str) -> Model:
     """
     folder = Path(name).expanduser()
     name = str(folder) if folder.is_dir() else name  # in the commands nothing expands ~
-    found = (re.fullmatch(r"checkpoint_(\d+)", path.name) for path in folder.glob("checkpoint_*"))
-    steps = [int(match[1]) for match in found if match]
+    names = (re.fullmatch(r"checkpoint_(\d+)", path.name) for path in folder.glob("checkpoint_*"))
+    steps = [int(match[1]) for match in names if match]
     if (folder / "config.gin").is_file() and steps:
-        return Model(name, _of_run(folder), None, max(steps))
+        return Model(name, _family_of_run(folder), None, max(steps))
     config = _config(name, "config.json")
     model_type = config.get("model_type")
     if model_type not in FAMILIES:
         raise UserError(
-            f"--from {name} has model_type {model_type!r}, but must have "
-            f"{', '.join(FAMILIES)}: name such a model, or a run of your own"
+            "--from",
+            name,
+            f"which has model_type {model_type!r}, but must have {', '.join(FAMILIES)}",
+            "name such a model, or a run of your own",
         )
     classes = {_config(name, "tokenizer_config.json").get("tokenizer_class")}
     is_bytes = "ByT5Tokenizer" in classes | {config.get("tokenizer_class")}
@@ -116,19 +129,25 @@ def open_model(name: str) -> Model:
 
 
 def bindings_of(folder: Path) -> Bindings:
-    """Return what the `config.gin` of a run binds; raise UserError if it cannot be read."""
+    """Return what the `config.gin` of a run binds.
+
+    Raises:
+      UserError: it cannot be read.
+    """
     with small_files.parsing(folder / "config.gin", "name another run"):
         return Bindings.read(small_files.read_text(folder / "config.gin"))
 
 
-def _of_run(folder: Path) -> Family:
+def _family_of_run(folder: Path) -> Family:
     bindings = bindings_of(folder)
     if bindings.binds_bytes():
         return BYT5
     for family in (T5, ROBERTA, MODERNBERT):
         if bindings.of(family.configuration):
             return family
-    raise UserError(f"--from {folder} is a run whose config.gin binds no network: name another")
+    raise UserError(
+        "--from", str(folder), "a run whose config.gin binds no network", "name another"
+    )
 
 
 def _config(name: str, file: str) -> dict[str, Any]:
@@ -157,13 +176,15 @@ def file_of(name: str, file: str) -> Path | None:
         return None
     except (HfHubHTTPError, HFValidationError, OSError) as error:
         raise UserError(
-            f"--from {name} is neither a folder nor a model of the hub that can be read: "
-            f"{first_line(error).rstrip('.')}{without_hub(name, error)}"
+            "--from",
+            name,
+            "neither a folder nor a model of the hub that can be read: "
+            f"{first_line(error).rstrip('.')}{without_hub(name, error)}",
         ) from error
     return path if path.is_file() else None
 
 
 def sentinels_of(name: str) -> int:
-    """Return how many sentinels a T5 of Hugging Face has behind its SentencePiece model."""
+    """Return the number of sentinels that a T5 of Hugging Face has behind its pieces."""
     declared = _config(name, "tokenizer_config.json").get("extra_ids")
     return declared if isinstance(declared, int) else SENTINELS

@@ -21,11 +21,12 @@ from fakes.convert_fakes import FAMILIES
 from fakes.paths import ROOT
 from fakes.published_t5 import byt5, umt5
 from fakes.refusals import refused
+from fakes.refuses import refuses
 from t5x import gin_utils
 from t5x.start.vocabulary import verify_matching_vocabs
 from t5x.train import train
 from tasks import new_job
-from tasks.scaffold import files as new_files
+from tasks.scaffold import files, finetuning
 
 SIZES = dataclasses.replace(FAMILIES["t5_1_1"], vocab_size=512)
 TEXTS = [f"{n} {text[:60]}" for n, text in enumerate(small_vocabulary.TEXTS * 13)][:300]
@@ -70,7 +71,7 @@ def folders(tmp_path, monkeypatch):
         (tmp_path / "root" / name).mkdir(parents=True)
     (tmp_path / "root/gin/theirs.gin").write_text("")
     (tmp_path / "root/tasks/theirs_too.py").write_text("")
-    for module in (new_job, new_files):
+    for module in (new_job, files):
         monkeypatch.setattr(module, "ROOT", tmp_path / "root")
     monkeypatch.chdir(tmp_path)
     yield tmp_path
@@ -148,7 +149,7 @@ def test_the_best_of_few_steps_and_rows_of_many_are_within_limits(folders, capsy
     recipe = (folders / "root/gin/mine.gin").read_text()
     assert "include 'runs/mine_start/config.gin'" in recipe
     steps = int(re.search(r"TRAIN_STEPS = (\d+)", recipe)[1])
-    assert new_job.STEPS[0] <= steps <= new_job.STEPS[1]
+    assert finetuning.STEPS[0] <= steps <= finetuning.STEPS[1]
     with refused(capsys, "--overwrite"):
         new_job.main(words)
     (folders / "root/gin/mine.gin").write_text("mine")
@@ -157,41 +158,48 @@ def test_the_best_of_few_steps_and_rows_of_many_are_within_limits(folders, capsy
 
 
 @pytest.mark.parametrize(
+    ("words", "setting", "value"),
+    [
+        ("--rows data/rows.csv --inputs text --label upper --from own", "--label", "upper"),
+        ("--rows data/strange.jsonl --inputs text --targets upper --from own", "--from", "own"),
+        ("--rows data/rows.csv --inputs text --targets upper --from no/such", "--from", "no/such"),
+        ("--rows data/rows.csv --inputs text --targets upper --from data", "--from", "data"),
+        ("--rows data/rows.csv --inputs text --targets upper --from a_bert", "--from", "a_bert"),
+        ("--rows data/rows.csv --inputs text --label even --from encoder", "--from", "encoder"),
+        ("--rows data/rows.csv --inputs text --label even --from pieceless", "--from", "pieceless"),
+        ("--inputs data/in.txt --label even --from own", "--label", ...),
+    ],
+)
+def test_bad_input_is_refused_by_its_flag(folders, words, setting, value):
+    with refuses(setting, value):
+        new_job.main.__wrapped__(["mine", *words.split()])
+    assert not (folders / "root/tasks/mine.py").exists()
+
+
+@pytest.mark.parametrize("name", ["theirs", "theirs_too", "quality", "a-b"])
+def test_a_name_that_is_taken_or_no_module_is_refused(folders, name):
+    words = "--rows data/rows.csv --inputs text --targets upper --from own"
+    with refuses("NAME", name):
+        new_job.main.__wrapped__([name, *words.split()])
+
+
+@pytest.mark.parametrize(
     ("words", "named"),
     [
-        (
-            "mine --rows data/rows.csv --inputs txt --targets upper --from own",
-            "even, said, text, upper",
-        ),
-        (
-            "mine --rows data/rows.csv --inputs text --label nosuch --from own",
-            "even, said, text, upper",
-        ),
-        ("mine --rows data/empty.jsonl --inputs text --targets upper --from own", "empty.jsonl"),
-        ("mine --rows data/empty.jsonl --inputs text --label even --from own", "empty.jsonl"),
-        ("mine --rows nowhere/*.csv --inputs text --targets upper --from own", "nowhere"),
-        ("mine --inputs data/in.txt --targets data/none.txt --from own", "none.txt"),
-        ("mine --rows data/rows.csv --inputs text --label upper --from own", "--label upper"),
-        ("mine --rows data/strange.jsonl --inputs text --targets upper --from own", "2603"),
-        ("mine --rows data/rows.csv --inputs text --targets upper --from no/such", "no/such"),
-        ("mine --rows data/rows.csv --inputs text --targets upper --from data", "data"),
-        ("mine --rows data/rows.csv --inputs text --targets upper --from a_bert", "bert"),
-        ("mine --rows data/rows.csv --inputs text --label even --from a_roberta", "encoder"),
-        ("mine --rows data/rows.csv --inputs text --label even --from encoder", "encoder"),
-        ("mine --rows data/rows.csv --inputs text --label even --from pieceless", "spiece.model"),
-        ("theirs --rows data/rows.csv --inputs text --targets upper --from own", "theirs.gin"),
-        ("theirs_too --rows data/rows.csv --inputs text --label even --from own", "theirs_too.py"),
-        ("quality --rows data/rows.csv --inputs text --label even --from own", "quality"),
-        ("jobs --rows data/rows.csv --inputs text", "--from"),
-        ("a-b --rows data/rows.csv --inputs text --targets upper --from own", "a-b"),
-        ("mine --rows data/rows.csv --inputs text --from own", "--label"),
-        ("mine --rows data/rows.csv --inputs text --targets upper --label even --from own", "both"),
-        ("mine --inputs data/in.txt --label even --from own", "--rows"),
+        ("--rows data/rows.csv --inputs txt --targets upper --from own", "even, said, text, upper"),
+        ("--rows data/rows.csv --inputs text --label nosuch --from own", "even, said, text, upper"),
+        ("--rows data/empty.jsonl --inputs text --targets upper --from own", "empty.jsonl"),
+        ("--rows data/empty.jsonl --inputs text --label even --from own", "empty.jsonl"),
+        ("--rows nowhere/*.csv --inputs text --targets upper --from own", "nowhere"),
+        ("--inputs data/in.txt --targets data/none.txt --from own", "none.txt"),
+        ("--rows data/rows.csv --inputs text", "--from"),
+        ("--rows data/rows.csv --inputs text --from own", "--label"),
+        ("--rows data/rows.csv --inputs text --targets upper --label even --from own", "both"),
     ],
 )
 def test_bad_input_is_one_sentence_and_nothing_is_written(folders, capsys, words, named):
     with refused(capsys, named):
-        new_job.main(words.split())
+        new_job.main(["mine", *words.split()])
     assert not (folders / "root/tasks/mine.py").exists()
     assert not (folders / "root/gin/mine.gin").exists()
 

@@ -1,4 +1,4 @@
-"""A language is added to a model that exists: the files and commands of the road."""
+"""A language is added to a model that exists: the files and the commands."""
 
 import ast
 import importlib.util
@@ -20,7 +20,7 @@ from fakes.clone import Clone
 from fakes.convert_fakes import FAMILIES
 from fakes.paths import MINI, ROOT
 from fakes.published_t5 import byt5, umt5
-from fakes.refusals import refused
+from fakes.refuses import refuses
 from tasks import new_language
 from tasks.scaffold import starting_model
 
@@ -131,8 +131,8 @@ def test_the_new_language_is_half_of_what_is_read(folders, capsys, when):
     words = ["georgian", "--from", "tiny_t5", "--keep", "ron,bulgarian,eng", *when]
     said, module, recipe = made(folders, capsys, *words)
     (folders / "made.py").write_text(module)
-    spec = importlib.util.spec_from_file_location("made_by_road", folders / "made.py")
-    names = [f"ka_tiny_t5_{one}" for one in ("ka", "ro", "bg", "eng")]
+    spec = importlib.util.spec_from_file_location("made_by_new_language", folders / "made.py")
+    names = [f"ka_tiny_t5_{language}" for language in ("ka", "ro", "bg", "eng")]
     try:
         spec.loader.exec_module(importlib.util.module_from_spec(spec))
         rates = seqio.MixtureRegistry.get("ka_tiny_t5")
@@ -189,28 +189,29 @@ def test_a_path_is_one_word_of_the_commands_and_one_string_of_the_recipe(
 
 
 @pytest.mark.parametrize(
-    ("words", "named"),
+    ("words", "setting", "value", "named"),
     [
-        ("georgian --from tiny_t5 --keep ron,kat", "'ka'"),
-        ("georgian --from tiny_t5 --keep ron,ro", "'ro'"),
-        ("--corpus text.txt --name ro --from tiny_t5 --keep ron", "'ro'"),
-        ("georgian --from tiny_t5 --keep others=text.txt,ron", "'others'"),
-        ("--corpus text.txt --name is --from tiny_t5 --keep ron", "'is'"),
-        ("georgian --from unfinished --keep ron", "unfinished"),
-        ("georgian --from a_bert --keep ron", "bert"),
-        ("georgian --from no_config --keep ron", "model_type"),
-        ("georgian --from no/such_model --keep ron", "no/such_model"),
-        ("georgian --from tiny_t5 --keep klingonese", "klingonese"),
-        ("georgian --from tiny_t5 --keep serbian", "srp_Latn"),
-        ("georgian --from tiny_t5 --keep en=nowhere/*.txt", "nowhere"),
-        ("georgian --from tiny_t5", "--keep"),
-        ("georgian --keep ron", "--from"),
-        ("georgian --decay_only", "--from"),
-        ("georgian --from tiny_t5 --keep all --decay_only", "--decay_only"),
-        ("georgian --from tiny_t5 --keep ron --size base", "--size"),
+        ("georgian --from tiny_t5 --keep ron,kat", "--keep", ..., "'ka'"),
+        ("georgian --from tiny_t5 --keep ron,ro", "--keep", ..., "'ro'"),
+        ("--corpus text.txt --name ro --from tiny_t5 --keep ron", "--keep", ..., "'ro'"),
+        ("georgian --from tiny_t5 --keep others=text.txt,ron", "--keep", ..., "'others'"),
+        ("--corpus text.txt --name is --from tiny_t5 --keep ron", "--name", "is", ""),
+        ("georgian --from unfinished --keep ron", "--from", "unfinished", ""),
+        ("georgian --from a_bert --keep ron", "--from", "a_bert", ""),
+        ("georgian --from no_config --keep ron", "--from", "no_config", "model_type"),
+        ("georgian --from no/such_model --keep ron", "--from", "no/such_model", ""),
+        ("georgian --from tiny_t5 --keep klingonese", None, ..., "klingonese"),
+        ("georgian --from tiny_t5 --keep serbian", "serbian", ..., "srp_Latn"),
+        ("georgian --from tiny_t5 --keep en=nowhere/*.txt", None, ..., "nowhere"),
+        ("georgian --from tiny_t5", "--from and --keep", ..., ""),
+        ("georgian --keep ron", "--from and --keep", ..., ""),
+        ("georgian --decay_only", "--from and --keep", ..., ""),
+        ("georgian --from tiny_t5 --keep all --decay_only", "--decay_only", ..., ""),
+        ("georgian --from tiny_t5 --keep ron --size base", "--size", ..., ""),
     ],
 )
-def test_bad_input_is_one_sentence_and_nothing_is_written(folders, capsys, words, named):
-    with refused(capsys, named):
-        new_language.main(words.split())
+def test_bad_input_is_refused_and_nothing_is_written(folders, words, setting, value, named):
+    with refuses(setting, value) as refusal:
+        new_language.main.__wrapped__(words.split())
+    assert named in str(refusal.value)
     assert not [*folders.glob("[tgl]*s/*"), *folders.glob("gin/*"), *folders.glob("launch/*")]

@@ -1,0 +1,285 @@
+"""A T5 fine-tuned on a user's rows: `python -m tasks.new_job NAME --rows FILES --from MODEL`.
+
+    recipe = FinetuningRecipe("mood", model, rows, sample)
+    recipe.files()                        # tasks/ and gin/, by path
+    print(recipe.report(written))         # the commands that follow
+
+The lengths, the steps and the rows held out for validation follow from a sample of the rows.
+"""
+
+import shlex
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import seqio
+
+from common.tables import counted
+from tasks.look.sample import Sample
+from tasks.rows import Rows
+from tasks.scaffold.files import fill, quoted
+from tasks.scaffold.starting_model import Model
+
+METRICS = ("sacrebleu", "chrf")
+EPOCHS = 10  # the best checkpoint is kept, so that too many do no harm
+STEPS = (100, 20_000)
+BATCHES = ((100_000, 128), (2_000, 32), (0, 16))  # by rows
+UNKNOWN_ROWS = 100_000  # of a data set whose size is unknown
+LENGTHS = (64, 512)  # tokens: short rows hold several pairs each, and longer texts are cut
+# More than the usual share of a small corpus is held out, so that these many rows are.
+HELD_OUT, HELD_OUT_PER_CLASS = 50, 20
+MOST_HELD_OUT = 0.2  # of the rows
+SMALL = 100  # rows, of which no more than usual are held out
+NARROW = 512  # emb_dim below which a model learns at the first of `RATES`, without dropout
+RATES = (0.01, 0.001)
+CLASS_IDS = """\
+CLASS_IDS = @tasks.jobs.classification.ids_of()
+tasks.jobs.classification.ids_of.task = %MIXTURE_OR_TASK_NAME"""
+
+
+class PretrainedT5(NamedTuple):
+    """The T5 that a job starts from: `folder` is its run, which a command may have to make first.
+
+    `vocabulary_file` is where that run has the vocabulary, "" for bytes. `network` are the settings
+    of T5Config in a run of the user's; a run made of published weights has a gin file of them.
+    """
+
+    model: Model
+    folder: str
+    vocabulary: seqio.Vocabulary
+    vocabulary_file: str
+    network: dict[str, Any]
+
+    @property
+    def extra_ids(self) -> int:
+        """The sentinels behind the pieces or bytes."""
+        return getattr(self.vocabulary, "extra_ids", 0)
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether it is so small that it needs a high learning rate and no dropout."""
+        return self.network.get("emb_dim", NARROW) < NARROW
+
+    @property
+    def vocabulary_code(self) -> str:
+        """Python that makes the vocabulary."""
+        if not self.vocabulary_file:
+            return "vocabularies.byt5()"
+        sentinels = f", extra_ids={self.extra_ids}" if self.extra_ids else ""
+        return f"vocabularies.sentencepiece({quoted(self.vocabulary_file)}{sentinels})"
+
+    @property
+    def bindings(self) -> list[str]:
+        """Lines of gin that set the vocabulary and the network."""
+        kind, lines = "ByteVocabulary", []
+        if self.vocabulary_file:
+            kind = "SentencePieceVocabulary"
+            lines = [f"seqio.{kind}.sentencepiece_model_file = {self.vocabulary_file!r}"]
+        lines.append(f"seqio.{kind}.extra_ids = {self.extra_ids}")
+        return lines + [f"network.T5Config.{k} = {value!r}" for k, value in self.network.items()]
+
+
+class JobRows(NamedTuple):
+    """The rows of a job: the arguments of their `Rows`, and the classes, if they have labels."""
+
+    arguments: dict[str, Any]
+    classes: tuple[str, ...]
+    prefix: str
+
+    @property
+    def source(self) -> Rows:
+        """The corpus source of the rows."""
+        return Rows(**self.arguments)
+
+
+class FinetuningRecipe(NamedTuple):
+    """A task and a recipe, both called `name`, that fine-tune a T5 on rows."""
+
+    name: str
+    start: PretrainedT5
+    rows: JobRows
+    sample: Sample
+
+    @property
+    def number_of_rows(self) -> int:
+        """About how many rows there are."""
+        overview = self.sample.overview
+        documents = (overview and overview.documents) or self.sample.corpus_documents
+        return int(documents or UNKNOWN_ROWS)
+
+    @property
+    def lengths(self) -> dict[str, int]:
+        """The tokens of inputs and targets, EOS included, that hold nearly all of the texts."""
+        least, most = LENGTHS
+        added = {"inputs": len(self.start.vocabulary.encode(self.rows.prefix)) + 1, "targets": 1}
+        lengths = {}
+        for side, sizes in self.sample.histograms.items():
+            needed = min(sizes.longest, 2 * sizes.most_of) + added[side]
+            lengths[side] = min(max(-(-needed // 16) * 16, least), most)
+        return {**lengths, "targets": 2} if self.rows.classes else lengths
+
+    @property
+    def batch(self) -> int:
+        """The rows of a step."""
+        return next(batch for least, batch in BATCHES if self.number_of_rows >= least)
+
+    @property
+    def epochs_per_step(self) -> float:
+        """The share of the user's rows that a step reads; a packed row holds several of them."""
+        tokens = self.sample.counts["pieces"] / max(len(self.sample.documents), 1) + 2
+        packed = 1.0 if self.rows.classes else max(sum(self.lengths.values()) / tokens, 1.0)
+        return self.batch * packed / self.number_of_rows
+
+    @property
+    def steps(self) -> int:
+        """The steps of about `EPOCHS` epochs, within limits."""
+        least, most = STEPS
+        return int(min(max(round(EPOCHS / self.epochs_per_step, -2), least), most))
+
+    @property
+    def held_out(self) -> dict[str, float]:
+        """The share that is held out, larger than the usual one if that would be few rows."""
+        usual = self.rows.arguments.get("held_out", {})
+        least = max(HELD_OUT, HELD_OUT_PER_CLASS * len(self.rows.classes))
+        count = self.number_of_rows
+        if not usual or count <= SMALL or count * usual["validation"] >= least:
+            return usual
+        return {"validation": min(round(least / count, 3), MOST_HELD_OUT)}
+
+    def files(self) -> dict[str, str]:
+        """Return the texts of the files to write, by path from the repository's root."""
+        kind = "classes" if self.rows.classes else "pairs"
+        about = f"{self.name}: {self.start.model.name} fine-tuned on own {kind}"
+        return {
+            f"tasks/{self.name}.py": self._module(about),
+            f"gin/{self.name}.gin": self._recipe(about),
+        }
+
+    def _module(self, about: str) -> str:
+        arguments = dict(self.rows.arguments)
+        if self.held_out:
+            arguments["held_out"] = self.held_out
+        settings = [f"lengths={python(self.lengths)},"]
+        if not self.rows.classes:
+            settings.append(f"metrics={python(METRICS)},")
+        if self.rows.prefix:
+            settings.append(f"prefix={quoted(self.rows.prefix)},")
+        return fill(
+            "finetune.py",
+            about=about,
+            job="classification" if self.rows.classes else "text_to_text",
+            name=self.name,
+            rows="\n".join(f"{name}={python(value)}," for name, value in arguments.items()),
+            vocabulary=self.start.vocabulary_code,
+            settings="\n".join(settings),
+        )
+
+    def _recipe(self, about: str) -> str:
+        start, classes = self.start, self.rows.classes
+        imported = f"include '{start.folder}/config.gin'  # its sizes"
+        return fill(
+            "finetune.gin",
+            about=about,
+            name=self.name,
+            job_import="import tasks.jobs.classification" if classes else "",
+            family=start.model.family.include,
+            network=imported if start.model.model_type else "",
+            run="classify" if classes else "finetune",
+            lengths=self.lengths,
+            class_ids=CLASS_IDS if classes else "",
+            checkpoint=repr(f"{start.folder}/checkpoint_{start.model.step}"),
+            model_step=f"{start.model.step:,}",
+            last_step=start.model.step + self.steps,
+            batch=self.batch,
+            period=self.steps // 5,
+            dropout=0.0 if start.is_narrow else 0.1,
+            rate=RATES[0] if start.is_narrow else RATES[1],
+            bindings="\n".join(start.bindings),
+            metric="mean_f1" if classes else "chrf",
+        )
+
+    def commands(self) -> list[str]:
+        """Return the commands that follow, in their order."""
+        model, run = self.start.model, f"runs/{self.name}"
+        bring_in, model_type = [], ""
+        if model.model_type:
+            published = shlex.quote(model.name)
+            bring_in = [f"python -m convert from_hf {published} {self.start.folder}"]
+            model_type = f" --model_type {model.model_type}"
+        misclassified = [f"python -m report.misclassified {run}"] if self.rows.classes else []
+        return [
+            *bring_in,
+            f"bash launch/train.sh {self.name} --dry_run",
+            f"bash launch/train.sh {self.name}",
+            f"python -m report {run}",
+            *misclassified,
+            f"python -m t5x.infer --gin_file=gin/{self.name}.gin "
+            "--gin_file=t5x/configs/runs/infer.gin \\\n"
+            f"    --gin.CHECKPOINT_PATH=\"'{run}'\" "
+            "--gin.utils.RestoreCheckpointConfig.mode=\"'best'\" \\\n"
+            "    --gin.infer_script.infer.input_file=\"'in.txt'\" "
+            f"--gin.INFER_OUTPUT_DIR=\"'{run}/out'\"",
+            f"bash convert/convert.sh {run}{model_type}",
+        ]
+
+    def report(self, written: Sequence[str]) -> str:
+        """Return what the rows hold, what was written, and the commands that follow."""
+        epochs = counted(self.steps * self.epochs_per_step, "epoch", ".2g")
+        bring_in = "bring the model in, " if self.start.model.model_type else ""
+        return "\n".join(
+            [
+                *self._summary(),
+                f"{self.steps:,} steps of {self.batch} rows are about {epochs}",
+                *(f"wrote {path}" for path in written),
+                "",
+                f"Now {bring_in}check all, train, look at the run, use its best checkpoint on the "
+                "lines of a file, and convert it:",
+                *(f"  {command}" for command in self.commands()),
+                f"runs/{self.name}/generated_predictions.jsonl then has the best checkpoint's "
+                "answers on the validation rows.",
+            ]
+        )
+
+    def _summary(self) -> list[str]:
+        """Return what the rows hold, as lines."""
+        classes, sample = self.rows.classes, self.sample
+        corpus = f"{sample.corpus}: {sample.overview}"
+        if self.held_out != self.rows.arguments.get("held_out", {}):
+            share = self.held_out["validation"]
+            corpus = f"{corpus.partition(';')[0]}; {share:.1%} held out as 'validation'"
+        lines = [corpus]
+        if classes:
+            lines.append(f"{len(classes)} classes: {first_names(classes)}")
+        for side, text in sample.documents[0].items():
+            lines.append(f"the first {side}: {first_characters(text)}")
+        for side, sizes in sample.histograms.items():
+            if side == "inputs" or not classes:
+                lines.append(
+                    f"{side} of at most {self.lengths[side]} tokens are kept whole: half have "
+                    f"{sizes.median} or fewer, 95 % {sizes.most_of}, the longest {sizes.longest}"
+                )
+        return lines
+
+
+def python(value: object, indentation: str = "") -> str:
+    """Return plain data as Python with double quotes; a long dict has a line for each item."""
+    if isinstance(value, dict):
+        deeper = indentation + " " * 4
+        items = [f"{python(k)}: {python(v, deeper)}" for k, v in value.items()]
+        if any("\n" in item for item in items) or sum(map(len, items)) > 60:
+            return "".join(["{\n", *(f"{deeper}{item},\n" for item in items), f"{indentation}}}"])
+        return f"{{{', '.join(items)}}}"
+    if isinstance(value, tuple):
+        return f"({', '.join(map(python, value))})"
+    return quoted(value) if isinstance(value, str) else repr(value)
+
+
+def first_characters(text: str, most: int = 80) -> str:
+    """Return the beginning of a text in one line."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else f"{line[:most]} …"
+
+
+def first_names(names: Sequence[str], most: int = 10) -> str:
+    """Return the first names, and how many more there are."""
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

@@ -1,0 +1,175 @@
+"""The text that a written task reads: of a language in FineWeb-2, or files of the user's.
+
+text = language_text(table.find("czech"))
+text = own_text("/data/*.txt", name="uk")
+text.source, text.tokens      # Python that makes its source; about how many tokens it has
+"""
+
+import dataclasses
+import re
+import shlex
+import unicodedata
+from collections.abc import Iterable
+
+from common.errors import UserError
+from common.tables import data_size
+from tasks.corpus.storage.names import LIST, given
+from tasks.languages import table
+from tasks.languages.table import FINEWEB2, TOKENS_PER_WORD, Language
+from tasks.scaffold.files import quoted
+
+BYTES_PER_TOKEN = 4  # roughly
+_UNKNOWN_BYTES = 1e9  # what a corpus of unknown size is taken for
+_VOCABULARY_DOCUMENTS = 2_000_000  # that the vocabulary is trained on
+# Scripts with thousands of characters: rare ones are written in bytes.
+_LARGE_SCRIPTS = ("Hani", "Hang", "Jpan", "Yiii")
+_RARE_IN_BYTES = " --byte_fallback --character_coverage 0.9995"
+# If a name means several languages, those with this share of the largest one's text count.
+_AMBIGUOUS_SHARE = 0.05
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingText:
+    """A corpus to write a task for.
+
+    `about` describes it, `module` and `short` name the files, `source` and `imports` are Python,
+    `flags` are arguments of `vocabulary.train`, `summary` is for the terminal. `text_bytes` and
+    `tokens` are rough. `sentence` is the beginning of a text with two words hidden.
+    """
+
+    about: str
+    module: str
+    short: str
+    source: str
+    imports: str
+    text_bytes: float
+    tokens: float
+    flags: str = ""
+    summary: str = ""
+    cedilla: bool = False
+    sentence: str = ""
+
+
+# FineWeb-2 has every language but English.
+ENGLISH = TrainingText(
+    about="English: FineWeb",
+    module="english",
+    short="eng",
+    source='CorpusSource("HuggingFaceFW/fineweb", "sample-10BT", held_out={"validation": 0.001})',
+    imports="from tasks.corpus.source import CorpusSource",
+    text_bytes=4e10,
+    tokens=1e10,
+)
+
+
+def language_named(text: str) -> Language:
+    """Return the language that a code or name means.
+
+    Raises:
+      UserError: there is none, or it means several of similar size.
+    """
+    largest, languages = table.find(text), table.named(text)
+    least = _AMBIGUOUS_SHARE * largest.text_bytes
+    choices = [
+        f"{language.code} ({language.name}, {data_size(language.text_bytes)})"
+        for language in languages
+        if language.text_bytes >= least
+    ]
+    if largest in languages and len(choices) > 1:
+        raise UserError(text, why=f"may be {', '.join(choices)}", to_set="name one by its code")
+    return largest
+
+
+def language_text(language: Language, name: str | None = None) -> TrainingText:
+    """Return FineWeb-2's text of a language, whose files `name` names, or the language."""
+    words = unicodedata.normalize("NFKD", re.sub(r"\([^)]*\d.*?\)", "", language.name))
+    ascii_words = words.encode("ascii", "ignore").decode()
+    module = re.sub(r"\W+", "_", ascii_words.lower()).strip("_")
+    short = language.tag or language.code.partition("_")[0]
+    script = language.code.partition("_")[2]
+    if table.find(short) != language:  # a code means its largest language and script
+        short = language.code.lower()
+        module = f"{module}_{script.lower()}"
+    elif table.find(language.name) != language:  # such as Dan, where dan is Danish
+        module = f"{module}_{short}"
+    # Only Romanian has ș and ț where its texts often have ş and ţ.
+    cedilla = language.code == "ron_Latn"
+    flags = f"--corpus {FINEWEB2} --config {language.code} --max_documents {_VOCABULARY_DOCUMENTS}"
+    flags += " --cedilla" if cedilla else ""
+    flags += _RARE_IN_BYTES if script in _LARGE_SCRIPTS else ""
+    return TrainingText(
+        about=f"{language.name}: pretraining on FineWeb-2",
+        module=name or module,
+        short=name or short,
+        source=f'public.fineweb2("{language.code}")',
+        imports="from tasks.languages import public",
+        text_bytes=language.text_bytes,
+        tokens=max(language.words, 1) * TOKENS_PER_WORD,
+        flags=flags,
+        summary=f"{language.name}, {language.code}: {language.documents:,} documents and "
+        f"{language.words:,} words in {language.parquet_bytes / 1e9:,.1f} GB of parquet "
+        f"({FINEWEB2}, ODC-By)",
+        cedilla=cedilla,
+    )
+
+
+def own_text(
+    corpus: str, name: str, column: str | None = None, documents: str | None = None
+) -> TrainingText:
+    """Return the text of files, or of a data set of the hub.
+
+    `column` and `documents` are those of a `CorpusSource`.
+
+    Raises:
+      UserError: no file matches, or the files have no text.
+    """
+    # TensorFlow comes with them, which takes seconds.
+    from tasks.corpus.overview import overview
+    from tasks.corpus.source import CorpusSource
+    from tasks.corpus.storage.retry import RetryPolicy
+    from tasks.scaffold import validation
+
+    path = given(corpus)
+    settings = {"column": column, "documents": documents}
+    options = {option: value for option, value in settings.items() if value}
+    source = CorpusSource(path, **options)  # type: ignore[arg-type]
+    size, contents, sentence = None, "", ""
+    if path.startswith(("/", LIST)) or "://" in path:
+        shares = validation.held_out(source)
+        source = CorpusSource(path, **options, held_out=shares or None)  # type: ignore[arg-type]
+        sentence = sentence_with_gap(source.peek("train", 100))
+        size, view = source.text_bytes("train"), overview(source, "train")
+        contents = f", {view}"
+        if view.looks_like:
+            contents += f"\n{view.flags}, with --overwrite"
+    else:  # of the hub, which may not answer
+        answers_soon = RetryPolicy(limit_s=0.0)
+        shares = {} if validation.has_validation(source, answers_soon) else validation.USUAL
+    text_bytes = _UNKNOWN_BYTES if size is None else float(size)
+    amount = f"about {data_size(text_bytes)} of text"
+    if size is None:
+        amount = f"of unknown size, taken as {data_size(text_bytes)} of text"
+    arguments = [quoted(path), *(f"{option}={quoted(value)}" for option, value in options.items())]
+    arguments += [f"held_out={{{quoted(split)}: {share}}}" for split, share in shares.items()]
+    flags = "".join(f" --{option}={shlex.quote(value)}" for option, value in options.items())
+    return TrainingText(
+        about=f"{name}: pretraining on {path}",
+        module=name,
+        short=name,
+        source=f"CorpusSource({', '.join(arguments)})",
+        imports="from tasks.corpus.source import CorpusSource",
+        text_bytes=text_bytes,
+        tokens=text_bytes / BYTES_PER_TOKEN,
+        flags=f"--corpus {shlex.quote(path)}{flags} --max_documents {_VOCABULARY_DOCUMENTS}",
+        summary=f"{path}: {amount}{contents}",
+        sentence=sentence,
+    )
+
+
+def sentence_with_gap(texts: Iterable[str]) -> str:
+    """Return the first ten words of a text with two of them hidden, "" if no text has so many."""
+    for text in texts:
+        words = text.split()[:10]
+        if len(words) == 10 and max(map(len, words)) < 20:
+            return " ".join([*words[:5], "<extra_id_0>", *words[7:]])
+    return ""

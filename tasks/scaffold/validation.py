@@ -1,0 +1,41 @@
+"""The part of a corpus that a written task holds out, where there is no split for validation.
+
+    shares = held_out(CorpusSource("/data/*.txt"))     # {"validation": 0.01}, or {}
+"""
+
+from collections.abc import Mapping
+
+from common.errors import UserError
+from tasks.corpus.held_out import BUCKETS, hashes
+from tasks.corpus.source import CorpusSource
+from tasks.corpus.storage.retry import RetryPolicy
+
+USUAL_SHARE = 0.01
+USUAL = {"validation": USUAL_SHARE}
+
+
+def held_out(source: CorpusSource) -> Mapping[str, float]:
+    """Return the shares to hold out, {} if the corpus has a split for validation.
+
+    The share is 1 %, or as much as holds out a document of a small corpus.
+
+    Raises:
+      UserError: the corpus cannot be read.
+    """
+    source.peek("train")  # which explains best what is wrong with a corpus
+    if has_validation(source, RetryPolicy(limit_s=30.0)):
+        return {}
+    buckets: set[int] = set()
+    for documents in source.texts("train"):  # of which only a small corpus is read to its end
+        buckets |= set(hashes(documents).tolist())
+        if buckets and min(buckets) < USUAL_SHARE * BUCKETS <= max(buckets):
+            return USUAL
+    return {"validation": (min(buckets) + 1) / BUCKETS} if len(buckets) > 1 else USUAL
+
+
+def has_validation(source: CorpusSource, policy: RetryPolicy) -> bool:
+    """Return whether a corpus names a split for validation; False if it does not answer."""
+    try:
+        return "validation" in source.catalog.names(policy)
+    except UserError:
+        return False

@@ -1,0 +1,38 @@
+"""Templates are filled line by line; a user's files are written all or none."""
+
+import pytest
+
+from fakes.refuses import refuses
+from tasks.scaffold import files
+from tasks.scaffold.files import check_name, fill, write
+
+
+def test_a_line_of_one_name_has_the_lines_of_its_value(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "_TEMPLATES", tmp_path)
+    (tmp_path / "a.py.template").write_text(
+        'add(\n    "$name",\n    $rows\n    $more\n)\n$name$$\n'
+    )
+    text = fill("a.py", name="uk", rows="a=1,\nb={\n    2},", more="")
+    assert text == 'add(\n    "uk",\n    a=1,\n    b={\n        2},\n)\nuk$\n'
+    with pytest.raises(KeyError):
+        fill("a.py", name="uk", rows="")
+
+
+def test_a_name_can_be_a_module_of_a_users_task():
+    check_name("uk", "--name")
+    check_name("romanian", "--name")
+    for name in ("Мова", "a-b", "is", "corpus", "mixtures", "new_language"):
+        with refuses("--name", name):
+            check_name(name, "--name")
+
+
+def test_files_are_written_all_or_none(tmp_path):
+    (tmp_path / "gin").mkdir()
+    (tmp_path / "gin/a.gin").write_text("mine")
+    texts = {"b.py": "b", "gin/a.gin": "a"}
+    with refuses("gin/a.gin") as refusal:
+        write(texts, tmp_path, overwrite=False)
+    assert "--overwrite" in refusal.value.to_set
+    assert not (tmp_path / "b.py").exists()
+    assert write(texts, tmp_path, overwrite=True) == ["b.py", "gin/a.gin"]
+    assert (tmp_path / "gin/a.gin").read_text() == "a"

@@ -1,0 +1,131 @@
+"""A language or a user's text gets a recipe that works."""
+
+import ast
+import dataclasses
+import importlib.util
+import re
+import subprocess
+import sys
+
+import pytest
+import seqio
+
+from fakes.paths import MINI, ROOT
+from tasks.languages import table
+from tasks.scaffold.pretraining import MOST_EPOCHS, SIZES, PretrainingRecipe, suitable_size
+from tasks.scaffold.training_text import language_text, own_text
+
+LANGUAGES = [language_text(language) for language in table.languages()]
+
+
+def text_of(language):
+    return language_text(table.find(language))
+
+
+def recipe_of(language, size="base"):
+    return PretrainingRecipe(text_of(language), size)
+
+
+def test_no_two_languages_share_a_name():
+    recipes = [PretrainingRecipe(text, "base") for text in LANGUAGES]
+    names = [(recipe.text.module, recipe.task, recipe.name) for recipe in recipes]
+    for column in zip(*names, strict=True):
+        assert len({*column}) == len(recipes)
+
+
+def test_no_language_takes_the_name_of_a_module_of_the_project():
+    """Only Romanian has one already, and then --overwrite must be given."""
+    modules = {path.stem for path in (ROOT / "tasks").iterdir()} - {"__pycache__"}
+    assert modules & {text.module for text in LANGUAGES} == {"romanian"}
+
+
+@pytest.mark.parametrize("language", ["czech", "ron_Cyrl", "abi_Latn", "ja", None])
+def test_the_task_is_registered_by_its_module_and_passes_the_lint(tmp_path, language):
+    text = text_of(language) if language else own_text(str(MINI / "train-*.jsonl"), "uk")
+    recipe = PretrainingRecipe(text, "tiny")
+    path, content = next(iter(recipe.files().items()))
+    file = tmp_path / path.rsplit("/", 1)[1]
+    file.write_text(content)
+    spec = importlib.util.spec_from_file_location("made_by_new_language", file)
+    try:
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))
+        source = seqio.TaskRegistry.get(recipe.task).source
+        if language:
+            assert source.config == table.find(language).code
+        else:
+            assert len(source.peek("train", 2)) == 2
+    finally:
+        seqio.TaskRegistry.remove(recipe.task)
+    ruff = [sys.executable, "-m", "ruff"]
+    settings = ["--config", str(ROOT / "pyproject.toml")]
+    if language:  # a path of the user may be long
+        subprocess.run([*ruff, "check", *settings, str(file)], check=True)
+        subprocess.run([*ruff, "format", "--check", "--line-length", "100", str(file)], check=True)
+
+
+@pytest.mark.parametrize(
+    ("line", "sentences"),
+    [
+        ("a b c d e f g h i j k", ("a b c d e <extra_id_0> h i j",)),
+        ("'a' \"b\" {c} $d \\e f g h i j", ("'a' \"b\" {c} $d \\e <extra_id_0> h i j",)),
+        ("a b c", None),
+    ],
+)
+def test_the_recipe_fills_in_a_sentence_of_ones_own_text(tmp_path, line, sentences):
+    (tmp_path / "a.txt").write_text(f"{line}\n" * 40)
+    recipe = PretrainingRecipe(own_text(str(tmp_path), "uk"), "tiny")
+    binding = re.search("INFILL_SENTENCES = (.*)", recipe.files()["gin/uk_t5x_tiny.gin"])
+    assert (ast.literal_eval(binding[1]) if binding else None) == sentences
+
+
+def settings_of(gin):
+    lines = gin.splitlines()
+    return {line.partition("=")[0] for line in lines if line and not line.startswith("#")}
+
+
+def test_the_recipe_is_that_of_romanian_with_other_names():
+    """So that whatever holds for ro_t5x_base and ro_t5x_tiny holds for it."""
+    romanian = lambda name: settings_of((ROOT / f"gin/{name}.gin").read_text())
+    czech = lambda size: recipe_of("czech", size).files()[f"gin/cs_t5x_{size}.gin"]
+    only_romanian = {"VOCABULARY_FILE ", "tasks.vocabularies.ro_model.path "}
+    assert settings_of(czech("base")) - {"import tasks.czech"} == (
+        romanian("ro_t5x_base") - only_romanian - {"import tasks.romanian"}
+    )
+    expected = {"EXPECTED_LOSS ", "EXPECTED_LOSS_TASK ", "import __main__ as train_script"}
+    expected |= {"train_script.train.run_eval_before_training ", "import tasks.romanian"}
+    added = {"import tasks.czech", "from t5x import partitioning", "  keep "}
+    added |= {"partitioning.PjitPartitioner.num_partitions "}
+    assert settings_of(czech("tiny")) - added == romanian("ro_t5x_tiny") - expected
+    for name, size in SIZES.items():
+        assert f"num_partitions = {size.partitions}\n" in czech(name)
+        assert name == "tiny" or (ROOT / f"t5x/examples/t5/t5_1_1/{name}.gin").exists()
+
+
+def test_size_vocabulary_and_steps_follow_from_the_amount_of_text():
+    assert recipe_of("rus_Cyrl").steps == 2_000_000
+    assert recipe_of("ron_Cyrl").steps == 10_000
+    serbian = recipe_of("srp_Latn")
+    assert 3.5 < serbian.steps * serbian.epochs_per_step < 4.5
+    sizes = [suitable_size(text_of(code)) for code in ("rus_Cyrl", "amh_Ethi", "abi_Latn")]
+    assert sizes == ["base", "small", "tiny"]
+    assert "little text for base" in recipe_of("amharic", "base").report([])
+    assert "little text" not in recipe_of("amharic", "small").report([])
+    assert recipe_of("amharic", "small").pieces > recipe_of("abi_Latn", "tiny").pieces
+
+
+@pytest.mark.parametrize("size", [0.0, 50.0, 20e3, 100e3, 1e6, 50e6])
+def test_steps_of_little_text_are_few_and_what_it_lacks_is_said(size):
+    text = dataclasses.replace(text_of("abi_Latn"), text_bytes=size, tokens=size / 4)
+    recipe = PretrainingRecipe(text, "tiny")
+    report = recipe.report([])
+    assert not re.search(r"\de[+-]?\d", report)
+    assert 100 <= recipe.steps <= 2_000
+    assert ("too little text" in report) == recipe.lacks_text == (size < 60e3)
+    if size >= 20e3:
+        assert recipe.steps * recipe.epochs_per_step < 1.5 * MOST_EPOCHS
+
+
+@pytest.mark.parametrize("code", ["ja", "cmn_Hani", "kor_Hang"])
+def test_a_script_of_thousands_of_characters_falls_back_to_bytes(code):
+    assert "--byte_fallback --character_coverage" in recipe_of(code).report([])
+    assert "--byte_fallback" not in recipe_of("cs").report([])
