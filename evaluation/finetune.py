@@ -7,8 +7,8 @@ seed trains in <out>/seed_<n>, stops early on the validation split, and is measu
 checkpoint.
 <out>/results.json has the numbers of every seed, mean and deviation (of a sample, n - 1), versions,
 commit and commands. The means also enter the run of the model, and each seed's numbers its own run,
-so that the report and the model card have them. Run again, it resumes; what is measured stays as it
-is, and another checkpoint, language or flag needs another <out>.
+so that the report and the model card have them. The same command resumes, and does not repeat what
+it has measured. Another checkpoint, language or flag needs another <out>.
 """
 
 if __name__ == "__main__":  # before any library writes to stderr
@@ -25,6 +25,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from common import arguments
 from common.errors import ROOT, UserError, guarded
@@ -38,7 +39,6 @@ from evaluation import results
 from tasks.jobs import downstream
 
 PACKAGES = ("flax", "jax", "jiwer", "numpy", "rouge-score", "sacrebleu", "sentencepiece", "seqio")
-OF_ENCODERS = "{} is an encoder: fine-tune it with transformers, as docs/encoders.md shows"
 RESULTS, MODEL_GIN, SETTINGS = "results.json", "model.gin", "settings.json"
 
 
@@ -50,13 +50,18 @@ def starting_run(model: str, out: pathlib.Path) -> model_dir.TrainedRun:
     """
     folder = pathlib.Path(model)
     if from_hf.is_encoder(folder):
-        raise UserError(OF_ENCODERS.format(model))
+        raise _encoder(model)
     if not (folder / "config.json").is_file():
         return model_dir.open_run(model)
     start = out / "start"
     if not model_dir.holds_run(start):
         run_command(["convert", "from_hf", str(folder.resolve()), str(start)])
     return model_dir.open_run(str(start))
+
+
+def _encoder(model: str) -> UserError:
+    to_set = "fine-tune it with transformers, as docs/encoders.md shows"
+    return UserError("--model", model, "an encoder", to_set)
 
 
 def model_gin(run: model_dir.TrainedRun) -> str:
@@ -67,73 +72,71 @@ def model_gin(run: model_dir.TrainedRun) -> str:
     """
     sizes, bindings = model_dir.network(run)
     if isinstance(sizes, EncoderSizes):
-        raise UserError(OF_ENCODERS.format(run.folder))
+        raise _encoder(run.folder)
     vocabulary = vocabulary_of(run, bindings, folders=[pathlib.Path.cwd(), ROOT])
-    fields = rewrite.gin_of(sizes).splitlines()
-    lines = [line for line in fields if ".dropout_rate" not in line]
+    lines = [line for line in rewrite.gin_of(sizes).splitlines() if ".dropout_rate" not in line]
     # Published weights have no dtype, and are fine-tuned in the recipe's, as most runs are.
     dtype = bindings.of("T5Config").get("dtype") if bindings else None
-    lines += [f"network.T5Config.dtype = {dtype!r}"] if dtype else []
+    if dtype:
+        lines.append(f"network.T5Config.dtype = {dtype!r}")
     if vocabulary.is_bytes:
-        lines += [
-            "VOCABULARY = @seqio.ByteVocabulary()",
-            f"seqio.ByteVocabulary.extra_ids = {vocabulary.extra_ids!r}",
-        ]
+        kind = "ByteVocabulary"
+        lines.append("VOCABULARY = @seqio.ByteVocabulary()")
     else:
+        kind = "SentencePieceVocabulary"
         path = vocabulary.path if "://" in vocabulary.path else os.path.abspath(vocabulary.path)
-        lines += [f"seqio.SentencePieceVocabulary.sentencepiece_model_file = {path!r}"]
-        lines += [f"seqio.SentencePieceVocabulary.extra_ids = {vocabulary.extra_ids!r}"]
+        lines.append(f"seqio.{kind}.sentencepiece_model_file = {path!r}")
+    lines.append(f"seqio.{kind}.extra_ids = {vocabulary.extra_ids!r}")
     return "\n".join(["from __gin__ import dynamic_registration", "import seqio", *lines, ""])
 
 
-def keep_settings(out: pathlib.Path, model: str, settings: Mapping) -> None:
+def keep_settings(out: pathlib.Path, model: str, settings: Mapping[str, Any]) -> None:
     """Write what all seeds in `out` have in common: gin of the model, and settings by name.
 
     Raises:
       UserError: the seeds there have another model or other settings.
     """
-    if (out / MODEL_GIN).exists() and (out / MODEL_GIN).read_text() != model:
-        raise UserError(f"{out} has results of another model: name another folder with --out")
-    path = out / SETTINGS
-    before = settings
+    path, gin = out / SETTINGS, out / MODEL_GIN
+    saved = settings
     if path.exists():
         with parsing(path, f"remove {out} to start again"):
-            before = read_json(path)
-            before = {name: before[name] for name in settings}
-    differing = [name for name in settings if before[name] != settings[name]]
-    if differing:
-        said = ", ".join(f"{k} {before[k]!r} and not {settings[k]!r}" for k in differing)
-        raise UserError(f"{out} has results of {said}: name another folder with --out")
-    (out / MODEL_GIN).write_text(model)
+            saved = read_json(path)
+            saved = {name: saved[name] for name in settings}
+    others = [
+        f"{name} {saved[name]!r} and not {value!r}"
+        for name, value in settings.items()
+        if saved[name] != value
+    ]
+    if gin.exists() and gin.read_text() != model:
+        others.insert(0, "another model")
+    if others:
+        why = f"which has results of {', '.join(others)}"
+        raise UserError("--out", str(out), why, "name another folder")
+    gin.write_text(model)
     _write_json(path, settings)
 
 
-def _write_json(path: pathlib.Path, found: Mapping) -> None:
-    results.write(str(path), json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+def _write_json(path: pathlib.Path, value: Mapping[str, Any]) -> None:
+    results.write(str(path), json.dumps(value, indent=1, ensure_ascii=False) + "\n")
 
 
 def commands(
-    job: str,
-    language: str,
-    checkpoint: str,
-    out: pathlib.Path,
-    seed: int,
-    flags: Sequence[str],
+    job: str, language: str, checkpoint: str, out: pathlib.Path, seed: int, flags: Sequence[str]
 ) -> tuple[list[str], list[str]]:
-    """Return the arguments of `python -m` that train a seed and that measure its test split."""
-    folder = out / f"seed_{seed}"
+    """Return the arguments of `python -m` that train a seed, and those that measure it."""
+    folder = str(out / f"seed_{seed}")
     train = ["t5x.train", f"--gin_file=gin/{job}.gin", f"--gin_file={out / MODEL_GIN}"]
-    train += _bound(MODEL_DIR=str(folder), RANDOM_SEED=seed, LANGUAGE=language)
-    train += [*_bound(INITIAL_CHECKPOINT_PATH=checkpoint), *flags]
+    train += _bindings(MODEL_DIR=folder, RANDOM_SEED=seed, LANGUAGE=language)
+    train += [*_bindings(INITIAL_CHECKPOINT_PATH=checkpoint), *flags]
     # The run's own configuration has the flags; an evaluation refuses a training's flags.
-    test = ["t5x.eval", f"--gin_file={folder / 'config.gin'}"]
+    test = ["t5x.eval", f"--gin_file={folder}/config.gin"]
     test += ["--gin_file=t5x/configs/runs/eval.gin"]
-    test += _bound(CHECKPOINT_PATH=str(folder), EVAL_OUTPUT_DIR=str(folder / "test"))
+    test += _bindings(CHECKPOINT_PATH=folder, EVAL_OUTPUT_DIR=f"{folder}/test")
     test += ["--gin.utils.RestoreCheckpointConfig.mode='best'"]
     return train, test
 
 
-def _bound(**values) -> list[str]:
+def _bindings(**values: object) -> list[str]:
     return [f"--gin.{name}={value!r}" for name, value in values.items()]
 
 
@@ -145,9 +148,27 @@ def run_command(words: Sequence[str]) -> None:
         sys.exit(done.returncode)
 
 
-def measured(folder: pathlib.Path, job: str) -> dict | None:
-    """Return the metrics of the test split as seqio logged them, None if there are none."""
-    path = metrics_file(folder, job)
+def measure(folder: pathlib.Path, job: str, train: Sequence[str], test: Sequence[str]) -> dict:
+    """Return the metrics of a seed's test split; train and measure it if there are none yet.
+
+    Raises:
+      UserError: the evaluation has written none.
+    """
+    path = folder / "test" / "inference_eval" / f"{job}-metrics.jsonl"  # as seqio logs them
+    if (metrics := _last_line(path)) is None:
+        run_command(train)
+        run_command(test)
+        metrics = _last_line(path)
+    if metrics is None:
+        raise UserError(
+            str(path),
+            why="is missing or empty after the evaluation, so that the seed has no metrics",
+            to_set="read what it printed above, and start this command again",
+        )
+    return metrics
+
+
+def _last_line(path: pathlib.Path) -> dict | None:
     if not path.is_file():
         return None
     with parsing(path, "remove it to measure again"):
@@ -155,54 +176,49 @@ def measured(folder: pathlib.Path, job: str) -> dict | None:
         return parse_json(lines[-1]) if lines else None
 
 
-def metrics_file(folder: pathlib.Path, job: str) -> pathlib.Path:
-    """Return the file that seqio logs the metrics of a seed's test split to."""
-    return folder / "test" / "inference_eval" / f"{job}-metrics.jsonl"
-
-
 def summary(seeds: Sequence[Mapping]) -> dict[str, dict[str, float | None]]:
     """Return mean and deviation of each metric over seeds; the deviation of one seed is None."""
-    numbers = [name for name, value in seeds[0].items() if isinstance(value, int | float)]
-    names = [name for name in numbers if name not in ("seed", "step")]
-    values = {name: [float(seed[name]) for seed in seeds] for name in names}
-    deviate = lambda found: statistics.stdev(found) if len(found) > 1 else None
-    return {k: {"mean": statistics.fmean(v), "deviation": deviate(v)} for k, v in values.items()}
+    summaries: dict[str, dict[str, float | None]] = {}
+    for name, first in seeds[0].items():
+        if isinstance(first, int | float) and name not in ("seed", "step"):
+            values = [float(seed[name]) for seed in seeds]
+            deviation = statistics.stdev(values) if len(values) > 1 else None
+            summaries[name] = {"mean": statistics.fmean(values), "deviation": deviation}
+    return summaries
 
 
-def report(job: str, found: Mapping[str, Mapping[str, float | None]], seeds: int) -> str:
+def without_confusion(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the metrics without the cells of the confusion matrix, which are many."""
+    return {name: value for name, value in metrics.items() if not name.startswith("confusion/")}
+
+
+def report(job: str, summaries: Mapping[str, Mapping[str, float | None]], seeds: int) -> str:
     """Return the means as lines, with deviations if there are several seeds."""
     lines = [f"{job}, test split, {seeds} {'seed' if seeds == 1 else 'seeds'}:"]
-    for name, value in found.items():
-        if _is_confusion(name):
-            continue
-        mean, deviation = value["mean"], value["deviation"]
-        spread = "" if deviation is None else f" ± {deviation:.2g}"
-        lines.append(f"  {name:24} {mean:8.4g}{spread}")
+    for name, value in without_confusion(summaries).items():
+        spread = "" if value["deviation"] is None else f" ± {value['deviation']:.2g}"
+        lines.append(f"  {name:24} {value['mean']:8.4g}{spread}")
     return "\n".join(lines)
 
 
-def publish(run: model_dir.TrainedRun, out: pathlib.Path, found: Mapping) -> None:
+def publish(run: model_dir.TrainedRun, out: pathlib.Path, result: Mapping[str, Any]) -> None:
     """Add the figures of the test split to the seeds' runs and to the run they started from.
 
     There `python -m report` draws them, and the converter puts them into the model card.
     """
-    job, config = found["job"], found["config"]
-    for seed in found["seeds"]:
-        values = {name: seed[name] for name in found["summary"] if not _is_confusion(name)}
+    job, summaries = result["job"], without_confusion(result["summary"])
+    for seed in result["seeds"]:
+        values = {name: seed[name] for name in summaries}
         results.add_to_run(out / f"seed_{seed['seed']}", f"{job}_test", seed["step"], values)
     if run.local:
-        means = {}
-        for name, value in found["summary"].items():
-            if not _is_confusion(name):
-                means[name] = value["mean"]
-                if value["deviation"] is not None:
-                    means[f"{name}_deviation"] = value["deviation"]
-        values = {**means, "seeds": len(found["seeds"])}
-        results.add_to_run(run.local, f"{OF_PRETRAINED[1]}{job}_{config}", found["step"], values)
-
-
-def _is_confusion(name: str) -> bool:
-    return name.startswith("confusion/")
+        values = {}
+        for name, value in summaries.items():
+            values[name] = value["mean"]
+            if value["deviation"] is not None:
+                values[f"{name}_deviation"] = value["deviation"]
+        values["seeds"] = len(result["seeds"])
+        series = f"{OF_PRETRAINED[1]}{job}_{result['config']}"
+        results.add_to_run(run.local, series, result["step"], values)
 
 
 def _arguments(argv: Sequence[str] | None) -> tuple[argparse.Namespace, list[str]]:
@@ -233,21 +249,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     settings = {"job": args.job, "language": config, "checkpoint": checkpoint, "flags": flags}
     out.mkdir(parents=True, exist_ok=True)
     keep_settings(out, model, settings)
-    seeds, said = [], []
+    seeds, measured_by = [], []
     for seed in range(args.seeds):
-        folder = out / f"seed_{seed}"
         train, test = commands(args.job, args.language, checkpoint, out, seed, flags)
-        if measured(folder, args.job) is None:
-            run_command(train)
-            run_command(test)
-        if (metrics := measured(folder, args.job)) is None:
-            raise UserError(
-                f"seed {seed} has no metrics: {metrics_file(folder, args.job)} is missing or empty "
-                "after the evaluation: read what it printed above, and start this command again"
-            )
-        seeds.append({"seed": seed, **metrics})
-        said += [shlex.join(["python", "-m", *words]) for words in (train, test)]
-    found = {
+        seeds.append({"seed": seed, **measure(out / f"seed_{seed}", args.job, train, test)})
+        measured_by += [shlex.join(["python", "-m", *words]) for words in (train, test)]
+    result = {
         "job": args.job,
         "language": args.language,
         "config": config,
@@ -258,11 +265,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         "seeds": seeds,
         "summary": summary(seeds),
         **results.provenance(*PACKAGES),
-        "commands": said,
+        "commands": measured_by,
     }
-    _write_json(out / RESULTS, found)
-    publish(run, out, found)
-    print(report(args.job, found["summary"], args.seeds))
+    _write_json(out / RESULTS, result)
+    publish(run, out, result)
+    print(report(args.job, result["summary"], args.seeds))
     print(f"{out / RESULTS}")
 
 

@@ -12,24 +12,22 @@
 | summary | XL-Sum, csebuetnlp/xlsum, CC BY-NC-SA 4.0 | 45 | news text: its summary | ROUGE, chrF |
 | translation | your lines, FLORES-200 | 204 | sentence: its translation | BLEU, chrF |
 
-`downstream.tsv` has the configurations of each set, and the codes of `tasks.languages.table` that
-mean one where its name is none. They come from the publishers' repositories and loaders. Names,
-columns and splits of the sets on the hub were not compared with the hub itself. WikiANN's labels
-are machine-made; XNLI's and PAWS-X's training texts are machine-translated.
+`downstream.tsv` has the configurations of each data set, and the codes of `tasks.languages.table`
+for those that are called otherwise. They come from the publishers' repositories and loaders.
+Names, columns and splits were not compared with the hub itself. WikiANN's labels are machine-made;
+XNLI's and PAWS-X's training texts are machine-translated.
 """
 
 import csv
-import dataclasses
-import difflib
 import functools
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import seqio
 
 import gin
-from common.errors import UserError
+from common.errors import UserError, nearest
 from tasks import corpora
 from tasks.jobs import classification, text_metrics, text_to_text
 from tasks.languages import table
@@ -45,20 +43,17 @@ RELATIONS = {"0": "entailment", "1": "neutral", "2": "contradiction"}
 ANSWERS = {"0": "no", "1": "yes"}
 
 
-@dataclasses.dataclass(frozen=True)
-class Job:
-    """A benchmark: its name in `downstream.tsv`, how it is called, its data set on the hub.
+class Job(NamedTuple):
+    """A benchmark: its title, its data set on the hub, and what its task is made with.
 
-    `columns` and `labels` are as in `tasks.rows.Rows`; `lengths` apply if a run sets none.
+    `rows` are arguments of `tasks.rows.Rows`. A run that sets no lengths has `lengths`.
     """
 
-    set: str
     title: str
+    metrics: Sequence[Any]
+    lengths: Mapping[str, int]
     corpus: str = ""
-    columns: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    metrics: Sequence[Any] = ()
-    lengths: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    rows: Mapping[str, Any] = {}
 
 
 def spans_text(spans: Sequence[str]) -> str:
@@ -66,114 +61,106 @@ def spans_text(spans: Sequence[str]) -> str:
     return text_metrics.SPANS.join(spans) or text_metrics.NO_SPANS
 
 
-def _of_classes(classes: Sequence[str]) -> list:
-    return [classification.metric(classes)]
-
-
 JOBS: Mapping[str, Job] = {
     "topic": Job(
-        "sib200",
         "SIB-200",
-        "Davlan/sib200",
-        {"inputs": "text", "targets": "category"},
-        _of_classes(TOPICS),
+        [classification.metric(TOPICS)],
         {"inputs": 256, "targets": 16},
+        "Davlan/sib200",
+        {"columns": {"inputs": "text", "targets": "category"}},
     ),
     "entities": Job(
-        "wikiann",
         "WikiANN",
-        "unimelb-nlp/wikiann",
-        {"inputs": "tokens", "targets": "spans"},
-        ("span_f1",),
+        ["span_f1"],
         {"inputs": 256, "targets": 128},
-        {"lists": {"tokens": " ".join, "spans": spans_text}},
+        "unimelb-nlp/wikiann",
+        {
+            "columns": {"inputs": "tokens", "targets": "spans"},
+            "lists": {"tokens": " ".join, "spans": spans_text},
+        },
     ),
     "inference": Job(
-        "xnli",
         "XNLI",
-        "facebook/xnli",
-        {"inputs": "premise: {premise} hypothesis: {hypothesis}", "targets": "label"},
-        _of_classes([*RELATIONS.values()]),
+        [classification.metric([*RELATIONS.values()])],
         {"inputs": 256, "targets": 16},
-        {"labels": {"targets": RELATIONS}},
+        "facebook/xnli",
+        {
+            "columns": {
+                "inputs": "premise: {premise} hypothesis: {hypothesis}",
+                "targets": "label",
+            },
+            "labels": {"targets": RELATIONS},
+        },
     ),
     "paraphrase": Job(
-        "pawsx",
         "PAWS-X",
-        "google-research-datasets/paws-x",
-        {"inputs": "sentence1: {sentence1} sentence2: {sentence2}", "targets": "label"},
-        _of_classes([*ANSWERS.values()]),
+        [classification.metric([*ANSWERS.values()])],
         {"inputs": 256, "targets": 8},
-        {"labels": {"targets": ANSWERS}},
+        "google-research-datasets/paws-x",
+        {
+            "columns": {
+                "inputs": "sentence1: {sentence1} sentence2: {sentence2}",
+                "targets": "label",
+            },
+            "labels": {"targets": ANSWERS},
+        },
     ),
     "summary": Job(
-        "xlsum",
         "XL-Sum",
-        "csebuetnlp/xlsum",
-        {"inputs": "text", "targets": "summary"},
-        ("rouge", "chrf"),
+        ["rouge", "chrf"],
         {"inputs": 512, "targets": 128},
+        "csebuetnlp/xlsum",
+        {"columns": {"inputs": "text", "targets": "summary"}},
     ),
-    "translation": Job(
-        "flores200",
-        "FLORES-200",
-        metrics=("sacrebleu", "chrf"),
-        lengths={"inputs": 256, "targets": 256},
-    ),
+    # Its rows are files of the user's: see `translation_files`.
+    "translation": Job("FLORES-200", ["sacrebleu", "chrf"], {"inputs": 256, "targets": 256}),
 }
 
 
 @functools.cache
-def configs(data_set: str) -> dict[str, tuple[str, ...]]:
-    """Return the configurations of a set, and the other codes of each, by name."""
+def configs(job: str) -> dict[str, tuple[str, ...]]:
+    """Return the configurations of a job's data set, and the other codes of each, by name."""
+    if job == "translation":  # SIB-200 is made of FLORES-200's sentences, but for N'Ko
+        return {name: codes for name, codes in configs("topic").items() if name != "nqo_Nkoo"}
     with open(_FILE, encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file, delimiter="\t"))
-    if data_set == "flores200":  # whose sentences SIB-200 is made of, but for N'Ko
-        found = configs("sib200")
-        return {name: also for name, also in found.items() if name != "nqo_Nkoo"}
-    return {
-        row["config"]: tuple(row["languages"].split()) for row in rows if row["set"] == data_set
-    }
+        rows = [row for row in csv.DictReader(file, delimiter="\t") if row["job"] == job]
+    return {row["config"]: tuple(row["languages"].split()) for row in rows}
 
 
 def config(job: str, language: str) -> str:
-    """Return what the job's data set calls a language, given by a code, a tag or its English name.
+    """Return what a job's data set calls a language, given by a code, a tag or its English name.
 
     Raises:
       UserError: there is no such job or language, or the data set lacks the language.
     """
-    chosen, known = _job(job), configs(_job(job).set)
-    names = {name.casefold(): name for name in known}
-    names |= {other.casefold(): name for name, also in known.items() for other in also}
-    wanted = language.strip().casefold()
-    if wanted in names:
-        return names[wanted]
-    if wanted in table.ENGLISH:
-        return next(names[name] for name in table.ENGLISH if name in names)
-    found = table.find(language)
-    for code in (found.code, found.tag, found.code.partition("_")[0]):
+    if job not in JOBS:
+        raise UserError("job", job, "which there is not", f"name one of {', '.join(JOBS)}")
+    names = {name.casefold(): name for name in configs(job)}
+    names |= {code.casefold(): name for name, codes in configs(job).items() for code in codes}
+    codes = [language.strip().casefold()]
+    if codes[0] in table.ENGLISH:
+        codes += table.ENGLISH
+    elif codes[0] not in names:
+        entry = table.find(language)
+        codes += [entry.code, entry.tag, entry.code.partition("_")[0]]
+    for code in codes:
         if code.casefold() in names:
             return names[code.casefold()]
     raise UserError(
-        f"{chosen.title}, the data of the job {job!r}, has no {found.name} ({found.code}): "
-        f"{_offer(found.code, known)}"
+        "language",
+        language,
+        f"which {JOBS[job].title}, the data of the job {job!r}, lacks: {_offer(codes[-1], job)}",
     )
 
 
-def _offer(code: str, known: Mapping[str, Any]) -> str:
-    if len(known) <= _LISTED:
-        return f"it has {', '.join(sorted(known))}"
-    language = code.partition("_")[0]
-    close = [name for name in known if name.partition("_")[0] == language]
-    close = close or difflib.get_close_matches(code, known, n=3, cutoff=0.5)
-    nearest = f", and the nearest are {', '.join(close)}" if close else ""
-    return f"it has {len(known)} languages, which tasks/jobs/downstream.tsv lists{nearest}"
-
-
-def _job(name: str) -> Job:
-    if name not in JOBS:
-        raise UserError(f"there is no job {name!r}: name one of {', '.join(JOBS)}")
-    return JOBS[name]
+def _offer(code: str, job: str) -> str:
+    """Return which languages a data set has, or which is nearest to a code."""
+    names = sorted(configs(job))
+    if len(names) <= _LISTED:
+        return f"it has {', '.join(names)}"
+    same = [name for name in names if name.partition("_")[0] == code]
+    close = f"; of this language {', '.join(same)}" if same else nearest(code, names)
+    return f"it has {len(names)} languages, which tasks/jobs/downstream.tsv lists{close}"
 
 
 def source(job: str, language: str) -> Rows:
@@ -182,13 +169,10 @@ def source(job: str, language: str) -> Rows:
     Raises:
       UserError: see `config`.
     """
-    found = config(job, language)
+    name = config(job, language)
     if job == "translation":
-        return translation_files(found)
-    chosen = _job(job)
-    return Rows(
-        chosen.corpus, found, columns=chosen.columns, splits=SPLITS, **dict(chosen.settings)
-    )
+        return translation_files(name)
+    return Rows(JOBS[job].corpus, name, splits=SPLITS, **JOBS[job].rows)
 
 
 @gin.configurable
@@ -201,7 +185,7 @@ def translation_files(
     """Return pairs of lines: your own to train on, FLORES-200's dev and devtest to measure by.
 
     Args:
-      code: of the language to translate from, as FLORES-200 has it, such as ron_Latn.
+      code: FLORES-200's code of the language to translate from, such as ron_Latn.
       into: the language to translate to, named as for `config`.
       train: two files or patterns, sources and targets line by line.
       flores: the unpacked folder of FLORES-200, with dev/ron_Latn.dev and devtest/ron_Latn.devtest.
@@ -211,16 +195,13 @@ def translation_files(
     """
     target = config("translation", into)
     if target == code:
-        raise UserError(
-            f"tasks.jobs.downstream.translation_files.into is {into!r}, the language to "
-            "translate from: set it to another"
-        )
-    parts = {"validation": ("dev", "dev"), "test": ("devtest", "devtest")}
-    pairs = {
-        split: (f"{flores}/{folder}/{code}.{end}", f"{flores}/{folder}/{target}.{end}")
-        for split, (folder, end) in parts.items()
+        setting = "tasks.jobs.downstream.translation_files.into"
+        raise UserError(setting, into, "the language to translate from", "set it to another")
+    measured = {
+        split: (f"{flores}/{folder}/{code}.{folder}", f"{flores}/{folder}/{target}.{folder}")
+        for split, folder in (("validation", "dev"), ("test", "devtest"))
     }
-    return Rows(parallel={"train": (train[0], train[1]), **pairs})
+    return Rows(parallel={"train": (train[0], train[1]), **measured})
 
 
 def add(
@@ -231,13 +212,13 @@ def add(
     Raises:
       UserError: see `config`.
     """
-    chosen, rows = _job(job), source(job, language)
+    rows = source(job, language)
     return text_to_text.add(
-        name or job, rows, vocabulary, f"{job}: ", chosen.metrics, lengths=chosen.lengths
+        name or job, rows, vocabulary, f"{job}: ", JOBS[job].metrics, lengths=JOBS[job].lengths
     )
 
 
-_added: dict[str, tuple[str, seqio.Vocabulary]] = {}
+_registered: dict[str, tuple[str, seqio.Vocabulary]] = {}
 
 
 @gin.configurable
@@ -248,9 +229,9 @@ def task(job: str, language: str, vocabulary: seqio.Vocabulary) -> str:
 
     The name is the same in all languages, so that a recipe can name its metrics.
     """
-    if _added.get(job) != (language, vocabulary):
-        if job in _added:
+    if _registered.get(job) != (language, vocabulary):
+        if job in _registered:
             seqio.TaskRegistry.remove(job)
         add(job, language, vocabulary)
-        _added[job] = (language, vocabulary)
+        _registered[job] = (language, vocabulary)
     return job

@@ -12,7 +12,7 @@ from convert.run import loss_curve
 from convert.run.model_dir import TrainedRun
 from evaluation import finetune
 from fakes.paths import ROOT
-from fakes.refusals import refused
+from fakes.refuses import refuses
 
 FLAGS = ("topic", "--language", "ro")
 SIZES = "network.T5Config.vocab_size = 2048\nnetwork.T5Config.emb_dim = 128\n"
@@ -69,10 +69,11 @@ def test_each_seed_trains_and_is_measured_by_its_best_checkpoint(tmp_path):
 def test_an_encoder_is_refused_with_the_page_that_helps(tmp_path):
     fields = "network.BertConfig.vocab_size = 2048\n"
     (tmp_path / "config.gin").write_text(f"from t5x.examples.encoder import network\n{fields}")
-    with pytest.raises(ValueError, match=r"is an encoder: .* docs/encoders\.md"):
+    with refuses("--model", str(tmp_path)) as refusal:
         finetune.model_gin(TrainedRun(str(tmp_path), {}))
     (tmp_path / "config.json").write_text('{"model_type": "modernbert"}')
-    with pytest.raises(ValueError, match=r"is an encoder: .* docs/encoders\.md"):
+    assert "docs/encoders.md" in refusal.value.to_set
+    with refuses("--model", str(tmp_path)):
         finetune.starting_run(str(tmp_path), tmp_path / "out")
 
 
@@ -133,9 +134,9 @@ def test_seeds_run_once_and_the_results_hold_what_was_measured(run, said, tmp_pa
     assert "accuracy" in capsys.readouterr().out
     config = pathlib.Path(run.folder, "config.gin")
     config.write_text(config.read_text().replace("emb_dim = 128", "emb_dim = 256"))
-    with pytest.raises(SystemExit):
-        finetune.main(flags)
-    assert "has results of another model: name another folder with --out" in capsys.readouterr().err
+    with refuses("--out", str(out)) as refusal:
+        finetune.main.__wrapped__(flags)
+    assert "another model" in refusal.value.why
 
 
 @pytest.mark.parametrize(
@@ -147,25 +148,26 @@ def test_seeds_run_once_and_the_results_hold_what_was_measured(run, said, tmp_pa
         ({"job": "entities"}, "job"),
     ],
 )
-def test_results_of_other_settings_are_not_kept(change, named, run, said, tmp_path, capsys):
+def test_results_of_other_settings_are_not_kept(change, named, run, said, tmp_path):
     def start(job="topic", language="ro", step=7, flags=()):
         run.checkpoints[step] = f"{run.folder}/checkpoint_{step}"
         given = ["--language", language, "--model", run.folder, "--out", str(tmp_path / "out")]
-        finetune.main([job, *given, *flags])
+        finetune.main.__wrapped__([job, *given, *flags])
 
     start()
     start(language="romanian")  # the same by another name
-    with refused(capsys, rf"has results of .*{named} "):
+    with refuses("--out", f"{tmp_path}/out") as refusal:
         start(**change)
+    assert f"{named} " in refusal.value.why
     assert said == ["t5x.train", "t5x.eval"]
 
 
 @pytest.mark.parametrize("written", [None, "\n"])
-def test_a_seed_without_metrics_is_one_sentence(written, run, said, tmp_path, monkeypatch, capsys):
+def test_a_seed_without_metrics_is_one_sentence(written, run, said, tmp_path, monkeypatch):
     path = tmp_path / "out/seed_0/test/inference_eval/topic-metrics.jsonl"
     path.parent.mkdir(parents=True)
     if written is not None:
         path.write_text(written)
     monkeypatch.setattr(finetune, "run_command", lambda words: None)
-    with refused(capsys, "seed 0 has no metrics"):
-        finetune.main([*FLAGS, "--model", run.folder, "--out", f"{tmp_path}/out"])
+    with refuses(path):
+        finetune.main.__wrapped__([*FLAGS, "--model", run.folder, "--out", f"{tmp_path}/out"])

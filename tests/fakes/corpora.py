@@ -18,7 +18,7 @@ def forget_jobs():
     for name in downstream.JOBS:
         if name in seqio.TaskRegistry.names():
             seqio.TaskRegistry.remove(name)
-    downstream._added.clear()
+    downstream._registered.clear()
 
 
 def jsonl(texts):
