@@ -137,19 +137,19 @@ def config(job: str, language: str) -> str:
         raise UserError("job", job, "which there is not", f"name one of {', '.join(JOBS)}")
     names = {name.casefold(): name for name in configs(job)}
     names |= {code.casefold(): name for name, codes in configs(job).items() for code in codes}
-    codes = [language.strip().casefold()]
+    codes, called = [language.strip().casefold()], "English"
     if codes[0] in table.ENGLISH:
         codes += table.ENGLISH
     elif codes[0] not in names:
         entry = table.find(language)
         codes += [entry.code, entry.tag, entry.code.partition("_")[0]]
+        called = f"{entry.name}, {entry.code}"
     for code in codes:
         if code.casefold() in names:
             return names[code.casefold()]
+    data = f"{JOBS[job].title}, the data of the job {job!r}"
     raise UserError(
-        "language",
-        language,
-        f"which {JOBS[job].title}, the data of the job {job!r}, lacks: {_offer(codes[-1], job)}",
+        "language", language, f"which {data}, lacks ({called}): {_offer(codes[-1], job)}"
     )
 
 

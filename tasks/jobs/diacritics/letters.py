@@ -2,13 +2,15 @@
 
     ro = alphabet("ro")
     ro.bare("Fața vine mâine: 5 €, „café”")   -> "Fata vine maine: 5 €, „café”"
-    ro.forms["a"], ro.forms["Ș"]               -> "aăâ", "Ș"
+    ro.forms["a"]                              -> "aăâ"
+    ro.transfer("Fața vina  mâine!", "Fata vine maine")   -> "Fața vine mâine"
 
 Only the letters in `LETTERS` change, one for one, so a text and its bare form have the same length.
 Texts are in Unicode NFC, Romanian ones without cedillas (`tasks.text.normalize`).
 """
 
 import dataclasses
+import difflib
 import functools
 
 from common.errors import UserError
@@ -34,28 +36,35 @@ class Alphabet:
     bases: dict[str, str]
 
     @functools.cached_property
-    def forms(self) -> "LetterForms":
-        """The possible forms of each letter: itself first, then those with diacritics."""
-        forms = LetterForms()
+    def forms(self) -> dict[str, str]:
+        """The possible forms of each bare letter: itself first, then those with diacritics."""
+        forms: dict[str, str] = {}
         for letter, base in self.bases.items():
-            forms[base] = forms[base] + letter
+            forms[base] = forms.get(base, base) + letter
         return forms
-
-    @functools.cached_property
-    def ambiguous(self) -> frozenset[str]:
-        """The bare letters that have forms with diacritics."""
-        return frozenset(self.bases.values())
 
     def bare(self, text: str) -> str:
         """Return `text` without the language's diacritics, letter for letter."""
         return replace_letters(text, self.bases)
 
+    def transfer(self, decoded: str, text: str) -> str:
+        """Return `text` with the diacritics that `decoded` has on the same letters.
 
-class LetterForms(dict):
-    """Forms by letter; a letter that is not listed has only itself."""
-
-    def __missing__(self, letter: str) -> str:
-        return letter
+        A model may drop, repeat or replace what it reads, so nothing else is taken from what it
+        writes. Letters that have diacritics in `text` keep them. The result has the bare letters of
+        `text`, one for one.
+        """
+        bare, other = self.bare(text), self.bare(decoded)
+        blocks = [difflib.Match(0, 0, len(bare))]
+        if bare != other:
+            matcher = difflib.SequenceMatcher(None, bare, other, autojunk=False)
+            blocks = matcher.get_matching_blocks()
+        letters = list(text)
+        for start, start_decoded, size in blocks:
+            for i, letter in enumerate(decoded[start_decoded : start_decoded + size], start):
+                if text[i] == bare[i]:
+                    letters[i] = letter
+        return "".join(letters)
 
 
 @functools.cache
@@ -63,8 +72,10 @@ def alphabet(language: str) -> Alphabet:
     """Return the letters of a language, or raise UserError if `LETTERS` does not have it."""
     if language not in LETTERS:
         raise UserError(
-            f"language is {language!r}, but letters are known for {', '.join(sorted(LETTERS))}: "
-            "name one of them, or add its letters to tasks.jobs.diacritics.letters.LETTERS"
+            "language",
+            language,
+            f"but letters are known for {', '.join(sorted(LETTERS))}",
+            "name one of them, or add its letters to tasks.jobs.diacritics.letters.LETTERS",
         )
     table = LETTERS[language]
     bases = {letter: base for base, letters in table.items() for letter in letters}

@@ -21,29 +21,32 @@ from tasks.jobs.diacritics.letters import Alphabet, alphabet
 from tasks.jobs.text_metrics import spelled
 
 _WORD = re.compile(r"[^\W\d_]+")
-WordForms = Mapping[str, str]
+WordForms = Mapping[str, str]  # the form of each bare word
 
 
 def scores(targets: Sequence[str], predictions: Sequence[str], language: str) -> dict[str, float]:
     """Return the metrics of outputs, each in 0..1.
 
-    word_accuracy; letter_accuracy, over all letters; ambiguous_accuracy, over letters that have
-    forms with diacritics; precision, recall and f1 of letters with diacritics; sentence_accuracy,
-    the entirely correct texts among those with a word; changed_letters, the texts that differ from
-    the input in more than diacritics, be it a letter, a digit, a mark or a space.
+    - word_accuracy
+    - letter_accuracy, over all letters
+    - ambiguous_accuracy, over the letters that have forms with diacritics
+    - precision, recall and f1 of the letters with diacritics
+    - sentence_accuracy: the entirely correct texts among those with a word
+    - changed_letters: the texts that differ from the input in more than diacritics, be it a letter,
+      a digit, a mark or a space
     """
     letters = alphabet(language)
     count: collections.Counter[str] = collections.Counter()
     for target, prediction in zip(targets, predictions, strict=True):
-        wanted, given = _WORD.findall(target), _WORD.findall(prediction)
-        texts = spelled(target), spelled(prediction)
+        words = _WORD.findall(target)
+        text, output = spelled(target), spelled(prediction)
         count["texts"] += 1
-        count["changed"] += letters.bare(texts[0]) != letters.bare(texts[1])
-        count["sentences"] += bool(wanted)
-        count["right_sentences"] += bool(wanted) and texts[0] == texts[1]
-        _count(wanted, given, letters, count)
-    share = lambda a, b: count[a] / count[b] if count[b] else 0.0
-    precision, recall = share("found", "marked"), share("found", "to_find")
+        count["changed"] += letters.bare(text) != letters.bare(output)
+        count["sentences"] += bool(words)
+        count["right_sentences"] += bool(words) and text == output
+        _count(words, _WORD.findall(prediction), letters, count)
+    share = lambda part, whole: count[part] / count[whole] if count[whole] else 0.0
+    precision, recall = share("right_marked", "marked"), share("right_marked", "to_mark")
     both = precision + recall
     return {
         "word_accuracy": share("right_words", "words"),
@@ -57,35 +60,40 @@ def scores(targets: Sequence[str], predictions: Sequence[str], language: str) ->
     }
 
 
-def _count(target: list[str], output: list[str], letters: Alphabet, count) -> None:
+def _count(
+    target: list[str], output: list[str], letters: Alphabet, count: collections.Counter[str]
+) -> None:
     """Add a text's words and letters to `count`."""
     count["words"] += len(target)
     for word in target:
         count["letters"] += len(word)
-        count["ambiguous"] += sum(letter in letters.ambiguous for letter in letters.bare(word))
-        count["to_find"] += sum(letter in letters.bases for letter in word)
+        count["ambiguous"] += sum(letter in letters.forms for letter in letters.bare(word))
+        count["to_mark"] += sum(letter in letters.bases for letter in word)
     for word in output:
         count["marked"] += sum(letter in letters.bases for letter in word)
-    for wanted, given in _same_words(target, output, letters):
-        count["right_words"] += wanted == given
-        for a, b in zip(wanted, given, strict=True):
-            count["right_letters"] += a == b
-            if letters.bare(a) in letters.ambiguous:
-                count["right_ambiguous"] += a == b
-                count["found"] += a == b and a in letters.bases
+    for word, output_word in _same_words(target, output, letters):
+        count["right_words"] += word == output_word
+        for letter, output_letter in zip(word, output_word, strict=True):
+            is_right = letter == output_letter
+            count["right_letters"] += is_right
+            if letters.bare(letter) in letters.forms:
+                count["right_ambiguous"] += is_right
+                count["right_marked"] += is_right and letter in letters.bases
 
 
 def _same_words(target: list[str], output: list[str], letters: Alphabet) -> Iterable:
     """Return pairs of words with the same bare letters, in order."""
-    bare = [letters.bare(word) for word in target], [letters.bare(word) for word in output]
-    if bare[0] == bare[1]:
-        return zip(target, output, strict=True)
-    blocks = difflib.SequenceMatcher(None, *bare, autojunk=False).get_matching_blocks()
-    return [(target[a + i], output[b + i]) for a, b, n in blocks for i in range(n)]
+    bare_target, bare_output = [*map(letters.bare, target)], [*map(letters.bare, output)]
+    matcher = difflib.SequenceMatcher(None, bare_target, bare_output, autojunk=False)
+    return [
+        (target[i + n], output[j + n])
+        for i, j, size in matcher.get_matching_blocks()
+        for n in range(size)
+    ]
 
 
 def frequent_forms(texts: Iterable[str], language: str) -> dict[str, str]:
-    """Return the most frequent form of each bare word; of ties the first in the alphabet.
+    """Return the most frequent form of each bare word, the first in the alphabet of several.
 
     A word is also listed in small letters, with all its spellings counted together.
     """
@@ -95,7 +103,9 @@ def frequent_forms(texts: Iterable[str], language: str) -> dict[str, str]:
         for word in _WORD.findall(text):
             for form in {word, word.lower()}:
                 counts[bare(form)][form] += 1
-    return {word: min(found, key=lambda f: (-found[f], f)) for word, found in counts.items()}
+    return {
+        word: min(forms, key=lambda form: (-forms[form], form)) for word, forms in counts.items()
+    }
 
 
 def frequent(texts: Sequence[str], forms: WordForms) -> list[str]:
@@ -108,8 +118,8 @@ def frequent(texts: Sequence[str], forms: WordForms) -> list[str]:
         small = forms.get(word.lower(), word)
         if len(small) != len(word):
             return word
-        pairs = zip(word, small, strict=True)
-        return "".join(s.upper() if w.isupper() else s for w, s in pairs)
+        capitals = zip(small, map(str.isupper, word), strict=True)
+        return "".join(letter.upper() if is_upper else letter for letter, is_upper in capitals)
 
     return [_WORD.sub(form, text) for text in texts]
 
@@ -123,16 +133,17 @@ def metric(language: str, forms: Callable[[], WordForms] | None = None) -> Calla
 
     def diacritics(targets: Sequence[str], predictions: Sequence[str]) -> dict[str, float]:
         bare = [alphabet(language).bare(target) for target in targets]
-        plain = {"copy": bare}
+        baselines = {"copy": bare}
         try:
             # A run calls metrics without texts to learn their names; then nothing is read.
-            plain |= {"frequent": frequent(bare, forms() if bare else {})} if forms else {}
+            if forms:
+                baselines["frequent"] = frequent(bare, forms() if bare else {})
         except ValueError as error:
             logging.warning("frequent_word_accuracy is not measured: %s", error)
-        found = scores(targets, predictions, language)
-        for name, outputs in plain.items():
+        metrics = scores(targets, predictions, language)
+        for name, outputs in baselines.items():
             word_accuracy = scores(targets, outputs, language)["word_accuracy"]
-            found[f"{name}_word_accuracy"] = word_accuracy
-        return found
+            metrics[f"{name}_word_accuracy"] = word_accuracy
+        return metrics
 
     return diacritics

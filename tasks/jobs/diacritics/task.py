@@ -13,8 +13,8 @@
 Inputs are made on the fly by `tasks.jobs.diacritics.letters`. Long documents become several
 examples, cut at sentence ends to fit TASK_FEATURE_LENGTHS; nothing is truncated. For the metrics
 see `tasks.jobs.diacritics.metrics`, for another language `letters.LETTERS`. Each task has a twin,
-`<task>_lines`, which reads your own text file, `lines.path`, for `launch/restore_diacritics.sh`:
-the model reads bare text, as in training, while `inputs_pretokenized` keeps the file's diacritics.
+`<task>_lines`, which reads your own text file, `lines.path`, for `launch/restore_diacritics.sh`.
+The model reads bare text, as in training, while `inputs_pretokenized` keeps the file's diacritics.
 """
 
 import functools
@@ -60,9 +60,13 @@ def add(
 ) -> seqio.Task:
     """Register a task that restores the diacritics of a corpus, and its twin `<name>_lines`.
 
-    `vocabulary` is as for `tasks.corpora.token_feature`, `language` a key of
-    `tasks.jobs.diacritics.letters.LETTERS`, or UserError is raised. `lengths` apply if a run sets
-    none.
+    Args:
+      vocabulary: as for `tasks.corpora.token_feature`.
+      language: a key of `tasks.jobs.diacritics.letters.LETTERS`.
+      lengths: in tokens, if a run sets none.
+
+    Raises:
+      UserError: the letters of the language are unknown.
     """
     feature = corpora.token_feature(vocabulary)
     alphabet(language)
@@ -78,10 +82,8 @@ def add(
         "shuffle_buffer_size": corpora.SHUFFLED_CHUNKS,
         "task_cls": Task,
     }
-    given = functools.partial(keep_given, language=language)
-    seqio.TaskRegistry.add(
-        f"{name}_lines", LINES, preprocessors=[*preprocessors, given], **settings
-    )
+    keep = functools.partial(keep_diacritics, language=language)
+    seqio.TaskRegistry.add(f"{name}_lines", LINES, preprocessors=[*preprocessors, keep], **settings)
     metric_fns = [metrics.metric(language, forms)]
     return seqio.TaskRegistry.add(
         name, source, preprocessors=preprocessors, metric_fns=metric_fns, **settings
@@ -101,9 +103,13 @@ def make_examples(
     bare = alphabet(language).bare
 
     def cut(texts):
-        found = [p for t in texts for p in sentence_split.split_to_fit(t.decode(), count, limit)]
-        out = np.empty([2, len(found)], object)
-        out[:] = [[bare(p).encode() for p in found], [p.encode() for p in found]]
+        pieces = [
+            piece
+            for text in texts
+            for piece in sentence_split.split_to_fit(text.decode(), count, limit)
+        ]
+        out = np.empty([2, len(pieces)], object)
+        out[:] = [[bare(piece).encode() for piece in pieces], [piece.encode() for piece in pieces]]
         return out
 
     def fn(texts):
@@ -116,11 +122,11 @@ def make_examples(
     return batches.map(fn, num_parallel_calls=1).unbatch()
 
 
-def keep_given(dataset: tf.data.Dataset, language: str) -> tf.data.Dataset:
+def keep_diacritics(dataset: tf.data.Dataset, language: str) -> tf.data.Dataset:
     """Add what `tasks.jobs.diacritics.restore` needs besides a prediction, for t5x.infer to write.
 
-    `inputs_pretokenized` is the input with its original diacritics. t5x.infer writes the features
-    that end so, hence the name of the language.
+    `inputs_pretokenized` becomes the input with its original diacritics. The language has that
+    suffix too, since t5x.infer writes the features that end so.
     """
     return dataset.map(
         lambda x: {
@@ -132,10 +138,10 @@ def keep_given(dataset: tf.data.Dataset, language: str) -> tf.data.Dataset:
 
 
 def token_count(vocabulary: seqio.Vocabulary, language: str) -> Callable:
-    """Return a function from texts to the tokens of each, with or without diacritics: the maximum.
+    """Return a function from texts to the tokens of each: the more, with or without diacritics.
 
-    In bytes it counts the longest spelling of the bare letters: the restored text must fit too,
-    and is not known when a text is cut.
+    In bytes it counts the longest spelling of the bare letters, since the restored text must fit
+    too and is not known when a text is cut.
     """
     letters = alphabet(language)
     size = lambda form: len(form.encode())
@@ -146,9 +152,9 @@ def token_count(vocabulary: seqio.Vocabulary, language: str) -> Callable:
         if not isinstance(vocabulary, seqio.SentencePieceVocabulary):
             return [len(normalize.replace_letters(text, longest).encode()) for text in bare]
         # By default it starts a thread for each core and text, in each of the pipeline's threads.
-        ids = vocabulary.tokenizer.encode([*texts, *bare], num_threads=1)
-        sizes = list(map(len, ids))
-        return [max(pair) for pair in zip(sizes[: len(texts)], sizes[len(texts) :], strict=True)]
+        encode = functools.partial(vocabulary.tokenizer.encode, num_threads=1)
+        pairs = zip(encode(texts), encode(bare), strict=True)
+        return [max(len(ids), len(bare_ids)) for ids, bare_ids in pairs]
 
     return count
 
