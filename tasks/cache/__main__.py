@@ -1,4 +1,4 @@
-r"""Makes the offline cache of a task, through Apache Beam.
+r"""Make the offline cache of a task, through Apache Beam.
 
     python -m tasks.cache --task ro_mini_span_corruption --out runs/caches
     python -m tasks.cache --task ro_mini_span_corruption --out gs://bucket/caches \
@@ -23,6 +23,7 @@ import json
 import logging as python_logging
 import sys
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from common import arguments
 from common.errors import UserError, guarded, require
@@ -35,7 +36,11 @@ LOCAL_OPTIONS = ("--direct_running_mode=multi_processing", "--direct_num_workers
 
 
 def make(job: CacheJob, beam_options: Sequence[str] = (), runner: str = "") -> dict[str, dict]:
-    """Make the cache, or the rest of it; return its statistics by split, or raise UserError."""
+    """Make the cache, or the rest of it; return its statistics by split.
+
+    Raises:
+      UserError: the job is impossible, or the folder holds another cache.
+    """
     build.check_pipelines(job)
     if not build.start(job):
         print(f"{job.folder} is already complete")
@@ -44,37 +49,32 @@ def make(job: CacheJob, beam_options: Sequence[str] = (), runner: str = "") -> d
     return build.finish(job)
 
 
-def stages(job: CacheJob) -> list[tuple[str, list, Callable]]:
-    """Return (name, items, function of an item) of each stage, in order."""
-    return [
-        ("write parts", parts_of(job), lambda part: build.write_part(job, part)),
-        ("write shards", shards_of(job), lambda shard: build.write_shard(job, shard)),
-    ]
-
-
 def run_beam(job: CacheJob, beam_options: Sequence[str], runner: str) -> None:
-    """Run each stage in parallel, after the previous one is complete."""
+    """Write all parts in parallel, and then all shards."""
     import apache_beam as beam
     from apache_beam.options.pipeline_options import PipelineOptions
 
-    local = runner in ("", "DirectRunner")
-    options = PipelineOptions([*(LOCAL_OPTIONS if local else ()), *beam_options])
-    with beam.Pipeline(LOCAL_RUNNER if local else runner, options) as pipeline:
+    is_local = runner in ("", "DirectRunner")
+    options = PipelineOptions([*(LOCAL_OPTIONS if is_local else ()), *beam_options])
+    with beam.Pipeline(LOCAL_RUNNER if is_local else runner, options) as pipeline:
         previous: list = []
-        for name, items, function in stages(job):
-            if items:
-                done = (
-                    pipeline
-                    | f"{name}: list" >> beam.Create(items)
-                    | f"{name}: spread" >> beam.Reshuffle()
-                    | name >> beam.Map(_call, function, *previous)
-                    | f"{name}: end" >> beam.combiners.Count.Globally()
-                )
-                previous = [beam.pvalue.AsSingleton(done)]
+        for name, items, write in (
+            ("write parts", parts_of(job), build.write_part),
+            ("write shards", shards_of(job), build.write_shard),
+        ):
+            count = (
+                pipeline
+                | f"{name}: list" >> beam.Create(items)
+                | f"{name}: spread" >> beam.Reshuffle()
+                | name >> beam.Map(_call, write, job, *previous)
+                | f"{name}: end" >> beam.combiners.Count.Globally()
+            )
+            previous = [beam.pvalue.AsSingleton(count)]
 
 
-def _call(item, function, *_) -> None:  # Beam waits for the rest
-    function(item)
+def _call(item: Any, write: Callable, job: CacheJob, *_) -> None:
+    """Write an item after Beam has computed the last arguments, the end of the stage before."""
+    write(job, item)
 
 
 def check_beam_options(options: Sequence[str], runner: str) -> None:
@@ -86,19 +86,17 @@ def check_beam_options(options: Sequence[str], runner: str) -> None:
     before = ""
     for option in options:
         if not option.startswith("-") and (not before.startswith("--") or "=" in before):
-            raise UserError(f"{option!r} is not a flag: flags begin with --, such as --task")
+            raise UserError(repr(option), why="is not a flag: flags begin with --, such as --task")
         before = option
-    given = PipelineOptions(list(options))
+    parsed = PipelineOptions(list(options))
     try:
         create_runner(runner or LOCAL_RUNNER)
     except ValueError as error:
-        raise UserError(f"--runner is {runner!r}, which Beam does not know: {error}") from error
-    known = given.get_all_options()
-    unknown = sorted(given.get_all_options(retain_unknown_options=True).keys() - known.keys())
-    if unknown:
-        raise UserError(
-            f"--{unknown[0]} is a flag neither of tasks.cache nor of Beam: leave it out"
-        )
+        raise UserError("--runner", runner, f"which Beam does not know: {error}") from error
+    flags = parsed.get_all_options(retain_unknown_options=True)
+    if unknown := sorted(flags.keys() - parsed.get_all_options().keys()):
+        why = "is a flag neither of tasks.cache nor of Beam"
+        raise UserError(f"--{unknown[0]}", why=why, to_set="leave it out")
 
 
 def parse_flags(argv: Sequence[str]) -> tuple[CacheJob, list[str], str]:

@@ -1,4 +1,4 @@
-"""Making a cache: from documents to shuffled, sharded examples, in small resumable steps.
+"""Make a cache: from documents to shuffled, sharded examples, in small resumable steps.
 
     write_part(job, CachePart("train", epoch=0, number=3))   # documents to a part; all parts first
     write_shard(job, CacheShard("train", number=0))          # parts to a shard
@@ -44,7 +44,7 @@ _one_at_a_time = threading.Lock()  # so that a source counts one part
 
 @contextlib.contextmanager
 def renamed(job: CacheJob, path: str) -> Iterator[str]:
-    """Yield a path to write to, which is renamed to `path` when all has been written."""
+    """Yield a path to write to, and rename it to `path` when all has been written."""
     tf.io.gfile.makedirs(job.scratch)
     unfinished = f"{job.scratch}/{uuid.uuid4().hex}.writing"
     yield unfinished
@@ -52,31 +52,37 @@ def renamed(job: CacheJob, path: str) -> Iterator[str]:
 
 
 def write_json(job: CacheJob, path: str, value) -> None:
-    """Write `value` with sorted keys."""
+    """Write `value` as JSON with sorted keys."""
     with renamed(job, path) as unfinished, tf.io.gfile.GFile(unfinished, "w") as file:
         file.write(json.dumps(value, indent=2, sort_keys=True))
 
 
 def read_json(path: str) -> Any:
-    """Return the object in a JSON file of a cache, or raise UserError."""
+    """Return the value in a JSON file of a cache, or raise UserError."""
     with small_files.parsing(path, "remove this cache and make it again"):
         return small_files.read_json(path)
 
 
 def start(job: CacheJob) -> bool:
-    """Write the job's description; return if work is left, or raise UserError."""
+    """Write the job's description; return whether work is left.
+
+    Raises:
+      UserError: the folder holds a cache of another job.
+    """
     path, source = f"{job.folder}/job.json", task_of(job).source
     corpus = {split: list(source.list_shards(split)) for split in job.splits}
-    wanted = json.loads(json.dumps({**dataclasses.asdict(job), "corpus": corpus}))
-    del wanted["out"]
+    description = json.loads(json.dumps({**dataclasses.asdict(job), "corpus": corpus}))
+    del description["out"]
     if not exists(path):
-        write_json(job, path, wanted)
-    found = read_json(path)
-    if other := [name for name in wanted if found.get(name) != wanted[name]]:
+        write_json(job, path, description)
+    saved = read_json(path)
+    if names := [name for name in description if saved.get(name) != description[name]]:
+        saved_value, value = saved.get(names[0]), description[names[0]]
         raise UserError(
-            f"{job.folder} holds a cache made with another {', '.join(other)} "
-            f"({found.get(other[0])!r}, not {wanted[other[0]]!r}): give another --out, or remove "
-            "that folder"
+            job.folder,
+            why=f"holds a cache made with another {', '.join(names)} ({saved_value!r}, not "
+            f"{value!r})",
+            to_set="give another --out, or remove that folder",
         )
     return not exists(f"{job.folder}/COMPLETED")
 
@@ -94,8 +100,8 @@ def _rng(job: CacheJob, *key) -> np.random.Generator:
     return np.random.default_rng([zlib.crc32(str(part).encode()) for part in (job.seed, *key)])
 
 
-def examples_of(job: CacheJob, part: CachePart) -> Iterator[dict[str, np.ndarray]]:
-    """Yield the examples of a part, always the same in order."""
+def examples(job: CacheJob, part: CachePart) -> tf.data.Dataset:
+    """Return the examples of a part, always in the same order."""
     task = task_of(job)
     # The order of documents depends on the epoch, the noise on the part.
     order = zlib.crc32(f"{job.seed} {part.epoch}".encode())
@@ -109,16 +115,13 @@ def examples_of(job: CacheJob, part: CachePart) -> Iterator[dict[str, np.ndarray
     dataset = task.preprocess_precache(documents, seed=noise)
     options = tf.data.Options()
     options.deterministic = True
-    return dataset.with_options(options).prefetch(tf.data.AUTOTUNE).as_numpy_iterator()
+    return dataset.with_options(options).prefetch(tf.data.AUTOTUNE)
 
 
 def check_pipelines(job: CacheJob) -> None:
     """Build the task's pipeline for each split, without reading, to raise its errors early."""
-    task = task_of(job)
     for split in job.splits:
-        info = seqio.ShardInfo(0, plan_of(job, split).parts)
-        documents = task.source.get_dataset(split, shuffle=False, seed=0, shard_info=info)
-        task.preprocess_precache(documents, seed=0)
+        examples(job, CachePart(split, epoch=0, number=0))
 
 
 def write_part(job: CacheJob, part: CachePart) -> None:
@@ -152,7 +155,7 @@ def write_part(job: CacheJob, part: CachePart) -> None:
             records.clear()
             return ends[-1]
 
-        for example in examples_of(job, part):
+        for example in examples(job, part).as_numpy_iterator():
             stats.add(example)
             data = seqio.dict_to_tfexample(example).SerializeToString(deterministic=True)
             records.append(_HEADER.pack(len(data)) + data)
@@ -160,8 +163,8 @@ def write_part(job: CacheJob, part: CachePart) -> None:
             if size >= CHUNK_BYTES:
                 written, size = deal(), 0
         written = deal()
-        read = {name: n - before.get(name, 0) for name, n in _records_read(job).items()}
-    index = {"bounds": bounds, "records": read, **dataclasses.asdict(stats)}
+        counts = {name: n - before.get(name, 0) for name, n in _records_read(job).items()}
+    index = {"bounds": bounds, "records": counts, **dataclasses.asdict(stats)}
     write_json(job, f"{path}.json", index)
 
 
@@ -240,31 +243,35 @@ def finish(job: CacheJob) -> dict[str, dict[str, Any]]:
     Besides seqio's numbers the statistics have the records read and skipped by reason, and the
     examples of each epoch.
     """
-    found = {}
+    statistics = {}
     for split in job.splits:
         parts = [part for part in parts_of(job) if part.split == split]
         indices = [read_json(f"{_part_path(job, part)}.json") for part in parts]
         stats: dict[str, Any] = _merge([index["stats"] for index in indices])
         stats["records"] = _merge([index["records"] for index in indices])
         stats["epochs"] = [
-            sum(i["stats"]["examples"] for i, p in zip(indices, parts, strict=True) if p.epoch == n)
-            for n in range(job.epochs)
+            sum(
+                index["stats"]["examples"]
+                for index, part in zip(indices, parts, strict=True)
+                if part.epoch == epoch
+            )
+            for epoch in range(job.epochs)
         ]
         info = {
             "num_shards": plan_of(job, split).shards * job.epochs,
-            "features": next((i["features"] for i in indices if i["features"]), {}),
+            "features": next((index["features"] for index in indices if index["features"]), {}),
             "seqio_version": seqio.__version__,
         }
         write_json(job, seqio.get_cached_info_path(job.folder, split), info)
         write_json(job, seqio.get_cached_stats_path(job.folder, split), stats)
-        found[split] = stats
+        statistics[split] = stats
     write_json(job, f"{job.folder}/COMPLETED", {})
     tf.io.gfile.rmtree(job.scratch)
-    return found
+    return statistics
 
 
 def _merge(counts: Sequence[dict[str, int]]) -> dict[str, int]:
     """Return the sum of each name, and the maximum of <name>_max_tokens."""
-    names = {name: None for each in counts for name in each}
+    names = {name: None for part in counts for name in part}
     merge = lambda name: max if name.endswith("_max_tokens") else sum
-    return {name: merge(name)(each.get(name, 0) for each in counts) for name in names}
+    return {name: merge(name)(part.get(name, 0) for part in counts) for name in names}

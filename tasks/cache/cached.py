@@ -34,8 +34,7 @@ def pregenerated_name(task: str, lengths: Mapping[str, int]) -> str:
 
     Each feature is shortened to the shortest beginnings by which all differ.
     """
-    shared = (n for n in itertools.count() if len({name[:n] for name in lengths}) == len(lengths))
-    n = next(shared)
+    n = next(n for n in itertools.count() if len({name[:n] for name in lengths}) == len(lengths))
     return f"{task}_{'_'.join(f'{name[:n]}{length}' for name, length in lengths.items())}"
 
 
@@ -45,13 +44,17 @@ def add_pregenerated(task: str, lengths: Mapping[str, int]) -> seqio.Task:
     if name in seqio.TaskRegistry.names():
         return seqio.TaskRegistry.get(name)
     made_from = seqio.TaskRegistry.get(task)
-    steps = [s for s in made_from.preprocessors if not isinstance(s, seqio.CacheDatasetPlaceholder)]
+    steps = [
+        step
+        for step in made_from.preprocessors
+        if not isinstance(step, seqio.CacheDatasetPlaceholder)
+    ]
     added = seqio.TaskRegistry.add(
         name,
         source=made_from.source,
         preprocessors=[
-            *(_with_lengths(step, lengths) for step in steps),
-            _with_lengths(seqio.utils.trim_dataset, lengths),
+            *(_bind_lengths(step, lengths) for step in steps),
+            _bind_lengths(seqio.utils.trim_dataset, lengths),
             seqio.CacheDatasetPlaceholder(required=True),
             functools.partial(_check_lengths, lengths=lengths, task=name),
         ],
@@ -66,12 +69,17 @@ def add_pregenerated(task: str, lengths: Mapping[str, int]) -> seqio.Task:
     return added
 
 
-def _with_lengths(step: Callable, lengths: Mapping[str, int]) -> Callable:
+def _bind_lengths(step: Callable, lengths: Mapping[str, int]) -> Callable:
     """Bind `sequence_length`, which seqio does not pass to preprocessors before a cache."""
 
     def bound(dataset, output_features, reading=DEFAULT_READING):
-        known = {"sequence_length": dict(lengths), "output_features": output_features}
-        return seqio.utils.add_kwargs_to_transform(step, **known, reading=reading)(dataset)
+        transform = seqio.utils.add_kwargs_to_transform(
+            step,
+            sequence_length=dict(lengths),
+            output_features=output_features,
+            reading=reading,
+        )
+        return transform(dataset)
 
     return bound
 
@@ -79,7 +87,9 @@ def _with_lengths(step: Callable, lengths: Mapping[str, int]) -> Callable:
 def _check_lengths(dataset, sequence_length, lengths, task):
     if sequence_length is not None and dict(sequence_length) != dict(lengths):
         raise UserError(
-            f"task {task} holds examples made for {dict(lengths)}, but TASK_FEATURE_LENGTHS is "
-            f"{dict(sequence_length)}: set it to the former, or make another cache"
+            "TASK_FEATURE_LENGTHS",
+            dict(sequence_length),
+            f"but task {task} holds examples made for {dict(lengths)}",
+            "set it to these, or make another cache",
         )
     return dataset

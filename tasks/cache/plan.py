@@ -1,8 +1,8 @@
 """The contents of a cache and the division of the work, the same for any number of workers.
 
 A split is read in *parts*, shares of the corpus: 64, or as many as have 64 MiB of text. Up to 64
-parts are a *group*, which shares its shards with no other group, so the work grows linearly with
-the corpus. `tasks.cache.build` has the work items, parts and shards.
+parts form a *group*, which shares its shards with no other group, so that the work grows linearly
+with the corpus. `tasks.cache.build` writes the parts, and then the shards.
 """
 
 import dataclasses
@@ -73,40 +73,50 @@ class CacheJob:
 
 @functools.lru_cache(maxsize=4)
 def task_of(job: CacheJob) -> seqio.Task:
-    """Return the job's task, registered in this process, or raise UserError if it is unfit."""
+    """Return the job's task, registered in this process.
+
+    Raises:
+      UserError: it cannot be cached, or not in this way.
+    """
     task = registered.find(job.task, "--task", job.modules, job.bindings)
     if job.lengths:
         registered.check_features(task, dict(job.lengths))
         objective = registry.objective_of(task)
         if isinstance(objective, MaskedLM) and objective.schedule:
             raise UserError(
-                f"the masking density of task {job.task} changes while a run reads it, but a cache "
-                "has no such order: cache its tokens without --lengths, or a task without schedule"
+                "--task",
+                job.task,
+                "whose masking density changes while a run reads it, but a cache has no such order",
+                "cache its tokens without --lengths, or a task without schedule",
             )
         task = cached.add_pregenerated(job.task, dict(job.lengths))
     elif not task.supports_caching:
         raise UserError(
-            f"task {job.task} has no seqio.CacheDatasetPlaceholder: put one into its "
-            "preprocessors, or give --lengths, which caches finished examples"
+            "--task",
+            job.task,
+            "which has no seqio.CacheDatasetPlaceholder",
+            "put one into its preprocessors, or give --lengths, which caches finished examples",
         )
     if job.epochs != 1 and not (job.lengths or task.requires_caching):
         raise UserError(
-            f"--epochs is {job.epochs}, but task {job.task} is cached before its tokens are "
-            "corrupted, so that all epochs are equal; give --lengths (such as "
-            "inputs=512,targets=114) to corrupt them first, or leave --epochs out: training "
-            "redraws the corruption every epoch"
+            "--epochs",
+            job.epochs,
+            f"but task {job.task} is cached before its tokens are corrupted, so that all epochs "
+            "are equal",
+            "give --lengths (such as inputs=512,targets=114) to corrupt them first, or leave "
+            "--epochs out: training redraws the corruption every epoch",
         )
-    unknown = set(job.splits) - set(task.splits)
-    if unknown:
+    if unknown := set(job.splits) - set(task.splits):
         raise UserError(
-            f"--splits names {', '.join(sorted(unknown))}, but task {job.task} has "
-            f"{', '.join(sorted(task.splits))}"
+            "--splits",
+            why=f"names {', '.join(sorted(unknown))}, but task {job.task} has "
+            f"{', '.join(sorted(task.splits))}",
         )
     return task
 
 
 class SplitPlan(NamedTuple):
-    """How one epoch of a split is cut: `parts`, in `groups`, each dealt to `dealt` shards."""
+    """How one epoch of a split is cut: into `parts` in `groups`, each dealt to `dealt` shards."""
 
     parts: int
     groups: int
@@ -120,41 +130,48 @@ class SplitPlan(NamedTuple):
 
 @functools.lru_cache(maxsize=64)
 def plan_of(job: CacheJob, split: str) -> SplitPlan:
-    """Return the parts of a split by its corpus's size; raise UserError for unfit `job.shards`."""
+    """Return the parts of a split by the size of its corpus.
+
+    Raises:
+      UserError: `job.shards` is no multiple of the groups.
+    """
     source = task_of(job).source
     parts, size = count_parts(source, split, job.part_bytes)
     groups = -(-parts // GROUP_PARTS)
-    wanted = max(MIN_SHARDS, size // SHARD_BYTES)
-    dealt = -(-(job.shards or 1 << (wanted - 1).bit_length()) // groups)
+    least = max(MIN_SHARDS, size // SHARD_BYTES)
+    power_of_two = 1 << (least - 1).bit_length()
+    dealt = -(-(job.shards or power_of_two) // groups)
     if job.shards and groups * dealt != job.shards:
         raise UserError(
-            f"--shards is {job.shards}, but split {split} is read in {groups} groups of parts that "
-            f"share no shard: set it to a multiple of {groups}"
+            "--shards",
+            job.shards,
+            f"but split {split} is read in {groups} groups of parts that share no shard",
+            f"set it to a multiple of {groups}",
         )
     return SplitPlan(parts, groups, dealt)
 
 
 def count_parts(source: seqio.DataSource, split: str, part_bytes: int) -> tuple[int, int]:
-    """Return how many parts to cut a split into, and its bytes (0 if unknown)."""
+    """Return the number of parts to cut a split into, and its bytes (0 if unknown)."""
     if not source.supports_arbitrary_sharding:
         return len(source.list_shards(split)), 0
     if not isinstance(source, CorpusSource):
         return 1, 0
-    found, layout = source.list_files(split), source.layout
-    sizes = [size for file in found if (size := files.size(file)) is not None]
-    if len(sizes) < len(found):
-        return len(found), 0
-    low, high = PART_BYTES
-    wanted = -(-sum(sizes) // (part_bytes or min(max(sum(sizes) // GROUP_PARTS, low), high)))
-    if wanted > len(found):
-        most = len(found)
-        if all(layout.divisible(file) for file in found):
+    listing, layout = source.list_files(split), source.layout
+    sizes = [size for file in listing if (size := files.size(file)) is not None]
+    if len(sizes) < len(listing):
+        return len(listing), 0
+    total, (low, high) = sum(sizes), PART_BYTES
+    parts = -(-total // (part_bytes or min(max(total // GROUP_PARTS, low), high)))
+    if parts > len(listing):
+        most = len(listing)
+        if all(layout.divisible(file) for file in listing):
             most = sum(
                 layout.count(file) if file.kind == "parquet" else max(size // MIN_LINES_BYTES, 1)
-                for file, size in zip(found, sizes, strict=True)
+                for file, size in zip(listing, sizes, strict=True)
             )
-        wanted = min(wanted, most)
-    return max(wanted, 1), sum(sizes)
+        parts = min(parts, most)
+    return max(parts, 1), total
 
 
 def parts_of(job: CacheJob) -> list[CachePart]:

@@ -3,6 +3,7 @@
 import pytest
 
 from fakes.cache_jobs import files, job, make
+from fakes.refuses import refuses
 from tasks.cache import __main__ as cache
 from tasks.cache import build
 from tasks.cache.plan import CacheJob
@@ -45,5 +46,6 @@ def test_all_flags_are_fields_of_the_job():
 
 def test_a_complete_cache_is_not_made_again_and_another_is_refused(of_tokens):
     assert not build.start(of_tokens[0])
-    with pytest.raises(ValueError, match=r"another seed \(0, not 5\): give another --out"):
+    with refuses(of_tokens[0].folder) as refusal:
         build.start(job(of_tokens[0].out, seed=5))
+    assert "another seed (0, not 5)" in refusal.value.why
