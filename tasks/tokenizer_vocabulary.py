@@ -217,9 +217,11 @@ class TokenizerVocabulary(seqio.Vocabulary):
 def _load(path: str) -> _Loaded:
     if not tf.io.gfile.exists(path):
         raise UserError(
-            f"the vocabulary file {path!r} does not exist: make one with `python -m "
-            "vocabulary.train --kind wordpiece` (or byte_bpe), or name the folder of a Hugging "
-            "Face model that has a tokenizer.json"
+            "the vocabulary file",
+            path,
+            "which does not exist",
+            "make one with `python -m vocabulary.train --kind wordpiece` (or byte_bpe), or name "
+            "the folder of a Hugging Face model that has a tokenizer.json",
         )
     with small_files.parsing(path, "name another vocabulary"):
         source = small_files.read_text(path)
@@ -227,8 +229,9 @@ def _load(path: str) -> _Loaded:
         tokenizer = _tokenizer_of(source)
     except Exception as error:  # tokenizers raises plain Exception
         raise UserError(
-            f"the vocabulary file {path!r} cannot be read by tokenizers {tokenizers.__version__}: "
-            f"{str(error).splitlines()[0]}"
+            "the vocabulary file",
+            path,
+            f"which tokenizers {tokenizers.__version__} cannot read: {str(error).splitlines()[0]}",
         ) from error
     folder = path.rpartition("/")[0] or "."
     configs = []

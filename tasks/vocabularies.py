@@ -95,10 +95,8 @@ def unwritable_targets(most: float = 0.01) -> float:
       UserError: it is not between 0 and 1.
     """
     if not 0 <= most <= 1:
-        raise UserError(
-            f"tasks.vocabularies.unwritable_targets.most is {most}, but must be a share of the "
-            "targets, from 0 to 1"
-        )
+        setting = "tasks.vocabularies.unwritable_targets.most"
+        raise UserError(setting, most, "but must be a share of the targets, from 0 to 1")
     return most
 
 
@@ -124,8 +122,10 @@ class LatePath(os.PathLike):
             if (name := getattr(self._find, "__name__", "<lambda>")) != "<lambda>":
                 setting = f"set tasks.vocabularies.{name}.path to the one you have"
             raise UserError(
-                f"the vocabulary file {self.found!r} does not exist: make it with "
-                f"`python -m vocabulary.train`, or {setting}"
+                "the vocabulary file",
+                self.found,
+                "which does not exist",
+                f"make it with `python -m vocabulary.train`, or {setting}",
             )
         return self.found
 
@@ -192,16 +192,20 @@ def masking(vocabulary: seqio.Vocabulary) -> TokenizerVocabulary:
     """
     if not isinstance(vocabulary, TokenizerVocabulary):
         raise UserError(
-            f"the vocabulary {name_of(vocabulary)!r} has no mask token, which masked_lm needs: "
+            "the vocabulary",
+            name_of(vocabulary),
+            "which has no mask token, but masked_lm needs one",
             "make one with `python -m vocabulary.train --kind wordpiece` (or byte_bpe), or choose "
-            "an objective of T5's, such as span_corruption"
+            "an objective of T5's, such as span_corruption",
         )
     for role, use in (("mask", "mask"), ("pad", "padding"), ("cls", "first"), ("sep", "last")):
         if role not in vocabulary.roles:
             raise UserError(
-                f"the vocabulary {name_of(vocabulary)!r} has no {use} token, which masked_lm "
-                f"needs: name its {role}_token in the tokenizer_config.json beside it, or make a "
-                "vocabulary with `python -m vocabulary.train --kind wordpiece` (or byte_bpe)"
+                "the vocabulary",
+                name_of(vocabulary),
+                f"which has no {use} token, but masked_lm needs one",
+                f"name its {role}_token in the tokenizer_config.json beside it, or make a "
+                "vocabulary with `python -m vocabulary.train --kind wordpiece` (or byte_bpe)",
             )
     return vocabulary
 
@@ -210,10 +214,12 @@ def check_text_to_text(vocabulary: seqio.Vocabulary, task: str) -> None:
     """Raise UserError if a task of T5's objectives has an encoder's vocabulary."""
     if isinstance(vocabulary, TokenizerVocabulary) and vocabulary.mask_id is not None:
         raise UserError(
-            f"task {task}: the vocabulary {name_of(vocabulary)!r} is an encoder's, with a mask "
-            "token, but the objective makes inputs and targets for T5: set objective='masked_lm', "
-            "or make a vocabulary with `python -m vocabulary.train`"
-        )
+            "the vocabulary",
+            name_of(vocabulary),
+            "which is an encoder's, with a mask token, but the objective makes inputs and targets "
+            "for T5",
+            "set objective='masked_lm', or make a vocabulary with `python -m vocabulary.train`",
+        ).at(f"task {task}")
 
 
 def sentinels(vocabulary: seqio.Vocabulary) -> tuple[int, ...]:
@@ -225,15 +231,20 @@ def sentinels(vocabulary: seqio.Vocabulary) -> tuple[int, ...]:
     found, name = sentinels_if_any(vocabulary), name_of(vocabulary)
     if not found:
         raise UserError(
-            f"the vocabulary {name!r} has no sentinels (<extra_id_0>, <extra_id_1>, ...), which "
-            "span corruption needs: make one with `python -m vocabulary.train`"
+            "the vocabulary",
+            name,
+            "which has no sentinels (<extra_id_0>, <extra_id_1>, ...), but span corruption needs "
+            "them",
+            "make one with `python -m vocabulary.train`",
         )
     expected = tuple(range(vocabulary.vocab_size - 1, vocabulary.vocab_size - 1 - len(found), -1))
     if found != expected:
         raise UserError(
-            f"the vocabulary {name!r} has <extra_id_0> at id {found[0]} of "
-            f"{vocabulary.vocab_size}: sentinels must be its last pieces in descending order, "
-            "else ordinary pieces would be taken for them; `python -m vocabulary.check` says more"
+            "the vocabulary",
+            name,
+            f"which has <extra_id_0> at id {found[0]} of {vocabulary.vocab_size}: sentinels must "
+            "be its last pieces in descending order, else ordinary pieces would be taken for them",
+            "ask `python -m vocabulary.check`, which says more",
         )
     return found
 
@@ -303,8 +314,10 @@ def ids_of(vocabulary: seqio.Vocabulary, text: str) -> tuple[int, ...]:
         ids = vocabulary.encode(text)
     if vocabulary.unk_id in ids:
         raise UserError(
-            f"the vocabulary {name_of(vocabulary)!r} cannot spell {text!r}, since one of its "
-            "characters is the unknown piece: choose prefixes that it can, such as '<extra_id_99>'"
+            "the vocabulary",
+            name_of(vocabulary),
+            f"which cannot spell {text!r}, since one of its characters is the unknown piece",
+            "choose prefixes that it can, such as '<extra_id_99>'",
         )
     return tuple(ids)
 

@@ -50,14 +50,16 @@ def add(
       UserError: there are no two distinct classes, or the source names a label that is none.
     """
     if not isinstance(columns := source.column, Columns):
-        raise UserError(f"task {name} classifies rows: give its source `columns`")
+        raise UserError(f"task {name}", why="classifies rows", to_set="give its source `columns`")
     classes = classes or tuple(dict.fromkeys(columns.names_of("targets")))
     is_label = lambda c: isinstance(c, str) and c == c.strip() and c not in ("", OTHER)
     if isinstance(classes, str) or len({*filter(is_label, classes)}) < max(len(classes), 2):
         raise UserError(
-            f"task {name} has the classes {classes!r}, but needs two or more distinct texts "
-            "without blanks at their ends: set `classes`, or `labels` of its source"
-        )
+            "classes",
+            classes,
+            "but must be two or more distinct texts without blanks at their ends",
+            "set `classes`, or `labels` of its source",
+        ).at(f"task {name}")
     feature = corpora.token_feature(vocabulary)
     return pairs.add(
         name,
@@ -85,8 +87,10 @@ def ids_of(task: str) -> Callable[[], tuple[int, ...]]:
         registry = seqio.TaskRegistry
         if task not in registry.names() or not hasattr(found := registry.get(task), "labels"):
             raise UserError(
-                f"tasks.jobs.classification.ids_of.task is {task!r}, which is not a classification "
-                "task: set it to the name given to tasks.jobs.classification.add"
+                "tasks.jobs.classification.ids_of.task",
+                task,
+                "which is not a classification task",
+                "set it to the name given to tasks.jobs.classification.add",
             )
         vocabulary = found.output_features["targets"].vocabulary
         return tuple(vocabulary.encode(piece)[0] for piece in found.labels().values())
@@ -121,8 +125,10 @@ def pieces_of(vocabulary: seqio.Vocabulary, classes: Sequence[str]) -> dict[str,
         found = next(filter(is_free, itertools.chain(own[label], others)), None)
         if found is None:
             raise UserError(
-                f"the vocabulary {vocabularies.name_of(vocabulary)!r} has pieces for "
-                f"{len(pieces)} of {len(classes)} classes: choose a larger one, or fewer classes"
+                "the vocabulary",
+                vocabularies.name_of(vocabulary),
+                f"which has pieces for {len(pieces)} of {len(classes)} classes",
+                "choose a larger one, or fewer classes",
             )
         pieces[label] = text_of(found)
     return {label: pieces[label] for label in classes}

@@ -48,13 +48,13 @@ def functions(metrics: Sequence[str | Metric]) -> list[Metric]:
         metrics return a value of the same name.
     """
     if isinstance(metrics, str) or not metrics:
-        raise UserError(
-            f"metrics is {metrics!r}, but must be a list of names, such as ('chrf', 'exact_match')"
-        )
+        why = "but must be a list of names, such as ('chrf', 'exact_match')"
+        raise UserError("metrics", metrics, why)
     found = [_function(metric) for metric in metrics]
     names = collections.Counter(name for function in found for name in _names(function))
     if twice := sorted(name for name, count in names.items() if count > 1):
-        raise UserError(f"two of the metrics return {twice[0]!r}: leave one of them out")
+        why = f"has two that return {twice[0]!r}"
+        raise UserError("metrics", why=why, to_set="leave one of them out")
     return found
 
 
@@ -64,17 +64,21 @@ def _function(metric: str | Metric) -> Metric:
         taken = [p.name for p in parameters if p.default is p.empty]
         if taken != ["targets", "predictions"]:
             raise UserError(
-                f"the metric {getattr(metric, '__name__', metric)} takes {', '.join(taken)}, but a "
-                "metric of text takes `targets` and `predictions`, and seqio knows it by these "
-                "names: rename its arguments, or add the task by tasks.pairs.add"
+                "metric",
+                getattr(metric, "__name__", str(metric)),
+                f"which takes {', '.join(taken)}, but a metric of text takes `targets` and "
+                "`predictions`, and seqio knows it by these names",
+                "rename its arguments, or add the task by tasks.pairs.add",
             )
         return metric
     if metric not in METRICS:
         close = difflib.get_close_matches(str(metric), METRICS, n=1)
         nearest = f", the nearest is {close[0]!r}" if close else ""
         raise UserError(
-            f"metric {metric!r} is unknown{nearest}: name one of {', '.join(METRICS)}, or give a "
-            "function of targets and predictions"
+            "metric",
+            metric,
+            f"which is unknown{nearest}",
+            f"name one of {', '.join(METRICS)}, or give a function of targets and predictions",
         )
     return METRICS[metric]
 
@@ -106,8 +110,10 @@ def sacrebleu(
     except (KeyError, RuntimeError, ImportError) as error:
         reason = " ".join(str(error).split())
         raise UserError(
-            f"sacrebleu cannot tokenize by {tokenize!r} ({reason}): {sorted(BLEU.TOKENIZERS)} are "
-            "its tokenizers; 13a, char, intl, none and zh need no other package"
+            "tokenize",
+            tokenize,
+            f"by which sacrebleu cannot tokenize ({reason}): {sorted(BLEU.TOKENIZERS)} are its "
+            "tokenizers, and 13a, char, intl, none and zh need no other package",
         ) from error
     return _corpus_score("sacrebleu", metric, targets, predictions)
 

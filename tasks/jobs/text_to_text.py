@@ -37,6 +37,6 @@ def add(
     """
     try:
         metric_fns = text_metrics.functions(metrics)
-    except ValueError as error:
-        raise UserError(f"task {name}: {error}") from error
+    except UserError as error:
+        raise error.at(f"task {name}") from error
     return pairs.add(name, source, vocabulary, prefix, metric_fns, **settings)

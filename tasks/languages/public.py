@@ -90,7 +90,7 @@ def hplt3(
     least_quality = min(steps, default=lowest) if least_quality is None else least_quality
     for name, quality in (*named, ("least_quality", least_quality)):
         if not lowest <= quality <= highest:
-            raise UserError(f"{name} is {quality}, but must be {lowest} to {highest}")
+            raise UserError(name, quality, f"but must be {lowest} to {highest}")
     qualities = range(least_quality, highest + 1)
     wanted = "|".join(f"{quality}_*" for quality in qualities)
     repeated = {
@@ -135,6 +135,6 @@ def fulg() -> CorpusSource:
 def _config(language: str, codes: Mapping[str, str]) -> str:
     code = table.code_of(language, codes)
     if len(code) > 2 and code not in codes.values():
-        name = table.find(language).name
-        raise UserError(f"{name} has no code of two letters, by which this corpus names it")
+        why = "has no code of two letters, by which this corpus names it"
+        raise UserError(table.find(language).name, why=why)
     return code

@@ -71,15 +71,18 @@ def find(text: str) -> Language:
         return max(found, key=lambda one: one.text_bytes)
     if wanted in ENGLISH:
         raise UserError(
-            "FineWeb-2 has every language but English, which is FineWeb: "
-            'CorpusSource("HuggingFaceFW/fineweb", "sample-350BT", held_out={"validation": 0.01})'
+            "FineWeb-2",
+            why="has every language but English, which is FineWeb: "
+            'CorpusSource("HuggingFaceFW/fineweb", "sample-350BT", held_out={"validation": 0.01})',
         )
-    if found := named(text):
-        return found[0]
-    nearest = ", ".join(f"{one.code} ({one.name})" for one in _nearest(wanted))
+    if languages_named := named(text):
+        return languages_named[0]
+    similar = ", ".join(f"{language.code} ({language.name})" for language in _nearest(wanted))
     raise UserError(
-        f"no language is called {text!r}: name it by a code such as ces_Latn or cs, or in English"
-        + (f"; the nearest are {nearest}" if nearest else "")
+        "language",
+        text,
+        "which no language is called" + (f"; the nearest are {similar}" if similar else ""),
+        "name it by a code such as ces_Latn or cs, or in English",
     )
 
 

@@ -147,12 +147,13 @@ def by_chunks(length: int, corrupt_chunks: Corrupt) -> tuple[int, Corrupt]:
 
 def check_targets(
     sequence_length: Mapping[str, int], needed: Lengths, objective: str, task: str
-) -> str:
-    """Return the beginning of an error message, or raise UserError with the length to set."""
-    setting = f"task {task}: inputs {sequence_length['inputs']} with {objective} give"
+) -> None:
+    """Raise UserError with the length to set if targets would not hold what is hidden."""
     if sequence_length["targets"] < needed.targets:
         raise UserError(
-            f"{setting} {needed.targets} target tokens, but TASK_FEATURE_LENGTHS['targets'] is "
-            f"{sequence_length['targets']}: set it to {needed.targets}"
-        )
-    return setting
+            "TASK_FEATURE_LENGTHS['targets']",
+            sequence_length["targets"],
+            f"but inputs of {sequence_length['inputs']} with {objective} give {needed.targets} "
+            "target tokens",
+            f"set it to {needed.targets}",
+        ).at(f"task {task}")

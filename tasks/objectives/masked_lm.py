@@ -73,17 +73,23 @@ class DensitySchedule:
 
     def __post_init__(self):
         if not 0 < self.final < 1:
-            raise UserError(f"final density is {self.final}, but must be between 0 and 1")
+            raise UserError("final density", self.final, "but must be between 0 and 1")
 
     def total(self, task: str) -> int:
-        """Return the tokens of text of the run, or raise UserError if they are not set."""
+        """Return the tokens of text of the run.
+
+        Raises:
+          UserError: they are not set.
+        """
         total = scheduled_tokens() if self.tokens is None else self.tokens
         if total < 1:
             raise UserError(
-                f"task {task}: the masking density is to change over {total} tokens: set "
-                "tasks.objectives.masked_lm.scheduled_tokens.tokens to the tokens of the run, "
-                "TRAIN_STEPS x BATCH_SIZE x TASK_FEATURE_LENGTHS['inputs']"
-            )
+                "tasks.objectives.masked_lm.scheduled_tokens.tokens",
+                total,
+                "over which the masking density is to change",
+                "set it to the tokens of the run, TRAIN_STEPS x BATCH_SIZE x "
+                "TASK_FEATURE_LENGTHS['inputs']",
+            ).at(f"task {task}")
         return total
 
 
@@ -111,13 +117,14 @@ class MaskedLM(Objective):
 
     def __post_init__(self):
         if not 0 <= self.short <= 1:
-            raise UserError(f"short is {self.short}, but must be a share from 0 to 1")
+            raise UserError("short", self.short, "but must be a share from 0 to 1")
         if self.sentences not in SENTENCES:
             raise UserError(
-                f"sentences is {self.sentences!r}, but must be one of {', '.join(SENTENCES)}"
+                "sentences", self.sentences, f"but must be one of {', '.join(SENTENCES)}"
             )
         if self.pairs and self.sentences == "none":
-            raise UserError("pairs are made of sentences: set sentences to 'split' or 'lines'")
+            why, to_set = "but pairs are made of sentences", "set it to 'split' or 'lines'"
+            raise UserError("sentences", self.sentences, why, to_set)
 
     def vocabulary(self, vocabulary: str | Callable[[], str]) -> seqio.Vocabulary:
         """Return the vocabulary of a tokenizer's folder or file."""
@@ -135,8 +142,10 @@ class MaskedLM(Objective):
         special, least = (3, 2) if self.pairs else (2, 1)
         if inputs_length < special + least:
             raise UserError(
-                f"inputs of {inputs_length} tokens cannot hold text and {special} special tokens: "
-                f"set TASK_FEATURE_LENGTHS['inputs'] to at least {special + least}"
+                "TASK_FEATURE_LENGTHS['inputs']",
+                inputs_length,
+                f"which cannot hold text and {special} special tokens",
+                f"set it to at least {special + least}",
             )
         return Lengths(inputs_length - special, inputs_length)
 
@@ -222,10 +231,11 @@ class MaskedLM(Objective):
             return batches.map(known, synchronous=True)
         if reading.rate is None:
             raise UserError(
-                f"task {task}: the masking density is to change with the tokens that the task "
-                "reads, whose number is unknown in a mixture whose rates change with the step: "
-                "leave out MaskedLM's schedule, or register a task for each density"
-            )
+                "the masking density",
+                why="is to change with the tokens that the task reads, whose number is unknown in "
+                "a mixture whose rates change with the step",
+                to_set="leave out MaskedLM's schedule, or register a task for each density",
+            ).at(f"task {task}")
         total = self.schedule.total(task) * reading.rate / reading.shards
         change = self.schedule.final - start
 
@@ -261,13 +271,19 @@ class MaskedLM(Objective):
 
 
 def _check_lengths(objective: MaskedLM, sequence_length: Mapping[str, int], task: str) -> int:
-    """Return how many tokens of text an example holds, or raise UserError."""
+    """Return the tokens of text that an example holds.
+
+    Raises:
+      UserError: inputs and targets differ in length, or are too short.
+    """
     inputs, targets = sequence_length["inputs"], sequence_length.get("targets")
     if inputs != targets:
         raise UserError(
-            f"task {task}: TASK_FEATURE_LENGTHS is {dict(sequence_length)}, but with masked_lm the "
-            f"targets are the inputs without masks: set both to {inputs}"
-        )
+            "TASK_FEATURE_LENGTHS",
+            dict(sequence_length),
+            "but with masked_lm the targets are the inputs without masks",
+            f"set both to {inputs}",
+        ).at(f"task {task}")
     return objective.lengths(inputs).tokens
 
 

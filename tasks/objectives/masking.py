@@ -68,14 +68,15 @@ class Masking:
 
     def __post_init__(self):
         if not 0 < self.density < 1:
-            raise UserError(f"masking density is {self.density}, but must be between 0 and 1")
+            raise UserError("masking density", self.density, "but must be between 0 and 1")
         if self.max_predictions is not None and self.max_predictions < 1:
-            raise UserError(f"max_predictions is {self.max_predictions}, but must be at least 1")
+            raise UserError("max_predictions", self.max_predictions, "but must be at least 1")
         shares = (self.masked, self.random)
         if min(shares) < 0 or sum(shares) > 1 + 1e-9:
             raise UserError(
-                f"{self.masked} of the tokens become masks and {self.random} random pieces, but "
-                "both must be shares from 0 up of at most 1 together"
+                "the shares of masks and random pieces",
+                why=f"are {self.masked} and {self.random}, but must be 0 or more, and at most 1 "
+                "together",
             )
 
     def hide(

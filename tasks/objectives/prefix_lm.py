@@ -36,9 +36,11 @@ class PrefixLM(Objective):
         length = min(sequence_length["inputs"], sequence_length["targets"])
         if length < 2:
             raise UserError(
-                f"task {task}: TASK_FEATURE_LENGTHS is {dict(sequence_length)}, but inputs and "
-                "targets must hold a token and EOS each: set both to at least 2"
-            )
+                "TASK_FEATURE_LENGTHS",
+                dict(sequence_length),
+                "but inputs and targets must hold a token and EOS each",
+                "set both to at least 2",
+            ).at(f"task {task}")
 
         def cut_chunks(chunks, seed):
             n, size = tf.shape(chunks)[0], tf.shape(chunks)[1]

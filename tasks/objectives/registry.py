@@ -39,13 +39,19 @@ OBJECTIVES: dict[str, Objective] = {
 
 
 def get_objective(objective: str | Objective) -> Objective:
-    """Return the objective of that name, or the one given; raise UserError for an unknown name."""
+    """Return the objective of a name; an objective is returned as it is.
+
+    Raises:
+      UserError: the name is unknown.
+    """
     if not isinstance(objective, str):
         return objective
     if objective not in OBJECTIVES:
         raise UserError(
-            f"objective is {objective!r}, but must be one of {', '.join(OBJECTIVES)}, or an object "
-            "such as tasks.objectives.span_corruption.SpanNoise(0.5, 8)"
+            "objective",
+            objective,
+            f"but must be one of {', '.join(OBJECTIVES)}, or an object such as "
+            "tasks.objectives.span_corruption.SpanNoise(0.5, 8)",
         )
     return OBJECTIVES[objective]
 

@@ -38,12 +38,12 @@ class SingleTokens(Objective):
 
     def __post_init__(self):
         if not 0 < self.density < 1:
-            raise UserError(f"noise density is {self.density}, but must be between 0 and 1")
+            raise UserError("noise density", self.density, "but must be between 0 and 1")
         if self.max_predictions < 1:
-            raise UserError(f"max_predictions is {self.max_predictions}, but must be at least 1")
+            raise UserError("max_predictions", self.max_predictions, "but must be at least 1")
 
     def count(self, length: int | tf.Tensor):
-        """Return how many of `length` >= 2 tokens are hidden, halves to even."""
+        """Return the number of hidden tokens among `length` >= 2, halves to even."""
         if isinstance(length, int):
             return min(max(round(length * self.density), 1), self.max_predictions, length - 1)
         hidden = tf.cast(tf.round(tf.cast(length, tf.float64) * self.density), tf.int32)
@@ -52,7 +52,8 @@ class SingleTokens(Objective):
     def lengths(self, inputs_length: int, vocabulary: seqio.Vocabulary | None = None) -> Lengths:
         """Return the chunk whose inputs always fit, and the longest targets it can have."""
         if inputs_length < 3:
-            raise UserError(f"inputs of {inputs_length} tokens cannot hold text, sentinel and EOS")
+            why = "which cannot hold text, sentinel and EOS"
+            raise UserError("TASK_FEATURE_LENGTHS['inputs']", inputs_length, why)
         tokens = inputs_length - 1  # if no hidden tokens meet, the inputs are as long as the chunk
         hidden = self.count(tokens)
         return Lengths(tokens, hidden + min(hidden, tokens - hidden + 1) + 1)
@@ -62,26 +63,29 @@ class SingleTokens(Objective):
     ) -> tuple[int, Corrupt]:
         """Return a function that hides tokens of each chunk."""
         sentinels = vocabularies.sentinels(vocabulary)
-        found = self.lengths(sequence_length["inputs"])
+        lengths = self.lengths(sequence_length["inputs"])
         noise = f"i.i.d. noise of density {self.density:g}"
-        setting = check_targets(sequence_length, found, noise, task)
-        if (hidden := self.count(found.tokens)) > len(sentinels):
+        check_targets(sequence_length, lengths, noise, task)
+        if (hidden := self.count(lengths.tokens)) > len(sentinels):
             raise UserError(
-                f"{setting} up to {hidden} hidden tokens, but the vocabulary has {len(sentinels)} "
-                f"sentinels: set max_predictions to {len(sentinels)}"
-            )
+                "TASK_FEATURE_LENGTHS['inputs']",
+                sequence_length["inputs"],
+                f"which with {noise} gives up to {hidden} hidden tokens, but the vocabulary has "
+                f"{len(sentinels)} sentinels",
+                f"set max_predictions to {len(sentinels)}",
+            ).at(f"task {task}")
 
         def hide_tokens(chunks, seed):
             n, length = tf.shape(chunks)[0], tf.shape(chunks)[1]
             return corrupt(chunks, token_mask(length, self.count(length), seed, n), sentinels)
 
-        return by_chunks(found.tokens, hide_tokens)
+        return by_chunks(lengths.tokens, hide_tokens)
 
 
 def token_mask(length, hidden, seed: tf.Tensor, n: int | tf.Tensor = 1) -> tf.Tensor:
     """Return `n` random masks, bool [n, length], each with `hidden` tokens anywhere."""
     draw = tf.random.stateless_uniform([n, length], seed)
-    chosen = tf.math.top_k(draw, hidden, sorted=False).indices
-    positions = tf.reshape(chosen + length * tf.range(n)[:, tf.newaxis], [-1, 1])
+    places = tf.math.top_k(draw, hidden, sorted=False).indices
+    positions = tf.reshape(places + length * tf.range(n)[:, tf.newaxis], [-1, 1])
     count = tf.scatter_nd(positions, tf.ones_like(positions[:, 0]), [n * length])
     return tf.reshape(count > 0, [n, length])

@@ -46,9 +46,9 @@ class SpanNoise(Objective):
 
     def __post_init__(self):
         if not 0 < self.density < 1:
-            raise UserError(f"noise density is {self.density}, but must be between 0 and 1")
+            raise UserError("noise density", self.density, "but must be between 0 and 1")
         if not self.mean_span >= 1:
-            raise UserError(f"mean noise span is {self.mean_span} tokens, but must be at least 1")
+            raise UserError("mean noise span", self.mean_span, "but must be at least 1 token")
 
     def counts(self, length: int) -> tuple[int, int]:
         """Return (noise tokens, spans) of a chunk of `length` >= 2 tokens, halves to even."""
@@ -71,7 +71,8 @@ class SpanNoise(Objective):
         each: at density 0.5 with mean span 1, and above. All other settings give T5's numbers.
         """
         if inputs_length < 3:
-            raise UserError(f"inputs of {inputs_length} tokens cannot hold text, sentinel and EOS")
+            why = "which cannot hold text, sentinel and EOS"
+            raise UserError("TASK_FEATURE_LENGTHS['inputs']", inputs_length, why)
         length = inputs_length
         while length > 2 and self.corrupted(length)[0] > inputs_length:
             length -= 1
@@ -83,16 +84,23 @@ class SpanNoise(Objective):
         return Lengths(length, targets)
 
     def check(self, sequence_length: Mapping[str, int], n_sentinels: int, task: str) -> Lengths:
-        """Return `lengths`, or raise UserError for short targets or more spans than sentinels."""
-        found = self.lengths(sequence_length["inputs"])
+        """Return `lengths`.
+
+        Raises:
+          UserError: the targets are too short, or there are more spans than sentinels.
+        """
+        lengths = self.lengths(sequence_length["inputs"])
         noise = f"noise density {self.density:g} and mean span {self.mean_span:g}"
-        setting = check_targets(sequence_length, found, noise, task)
-        if (spans := self.counts(found.tokens)[1]) > n_sentinels:
+        check_targets(sequence_length, lengths, noise, task)
+        if (spans := self.counts(lengths.tokens)[1]) > n_sentinels:
             raise UserError(
-                f"{setting} {spans} spans, but the vocabulary has {n_sentinels} sentinels: shorten "
-                "TASK_FEATURE_LENGTHS['inputs'] or lengthen the spans"
-            )
-        return found
+                "TASK_FEATURE_LENGTHS['inputs']",
+                sequence_length["inputs"],
+                f"which with {noise} gives {spans} spans, but the vocabulary has {n_sentinels} "
+                "sentinels",
+                "shorten it, or lengthen the spans",
+            ).at(f"task {task}")
+        return lengths
 
     def corruption(
         self, sequence_length: Mapping[str, int], vocabulary: seqio.Vocabulary, task: str

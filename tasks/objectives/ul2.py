@@ -69,41 +69,48 @@ class DenoiserMixture(Objective):
     def lengths(self, inputs_length: int, vocabulary: seqio.Vocabulary | None = None) -> Lengths:
         """Return the longest chunk and the longest targets of all denoisers."""
         if vocabulary is None:
-            raise UserError("the lengths of denoisers with prefixes depend on the vocabulary")
-        each = self.lengths_of_each(inputs_length, vocabulary)
-        return Lengths(max(e.tokens for e in each), max(e.targets for e in each))
+            why = "is missing, on which the lengths of denoisers with prefixes depend"
+            raise UserError("vocabulary", why=why)
+        every = self.lengths_of_each(inputs_length, vocabulary)
+        return Lengths(
+            max(lengths.tokens for lengths in every), max(lengths.targets for lengths in every)
+        )
 
     def lengths_of_each(self, inputs_length: int, vocabulary: seqio.Vocabulary) -> list[Lengths]:
-        """Return each denoiser's lengths with prefix, sentinels and EOS, or raise UserError."""
+        """Return each denoiser's lengths with prefix, sentinels and EOS.
+
+        Raises:
+          UserError: the vocabulary cannot spell a prefix, or has no sentinels.
+        """
         n_sentinels = len(vocabularies.sentinels(vocabulary))
-        found = []
+        every = []
         for denoiser in self.denoisers:
             prefix = denoiser.prefix_ids(vocabulary)
             length = denoiser.noise.lengths(inputs_length - len(prefix)).tokens
             while denoiser.noise.counts(length)[1] > n_sentinels:
                 length -= 1
-            found.append(Lengths(length, denoiser.noise.corrupted(length)[1]))
-        return found
+            every.append(Lengths(length, denoiser.noise.corrupted(length)[1]))
+        return every
 
     def corruption(
         self, sequence_length: Mapping[str, int], vocabulary: seqio.Vocabulary, task: str
     ) -> tuple[int, Corrupt]:
         """Return a function that cuts a block into chunks of all denoisers."""
         sentinels = vocabularies.sentinels(vocabulary)
-        each = self.lengths_of_each(sequence_length["inputs"], vocabulary)
+        every = self.lengths_of_each(sequence_length["inputs"], vocabulary)
         longest = self.lengths(sequence_length["inputs"], vocabulary)
         check_targets(sequence_length, longest, "a mixture of denoisers", task)
         ids = [denoiser.prefix_ids(vocabulary) for denoiser in self.denoisers]
         prefixes = tf.ragged.constant(ids, tf.int32, inner_shape=())
         kinds = [i for i, denoiser in enumerate(self.denoisers) for _ in range(denoiser.weight)]
         kinds = sorted(kinds * max(round(CHUNKS_A_CALL / len(kinds)), 1))
-        lengths = [each[kind].tokens for kind in kinds]
+        lengths = [every[kind].tokens for kind in kinds]
 
         def corrupt_block(tokens, seed):
             seeds = tf.random.experimental.stateless_split(seed, 2)
             order = tf.argsort(tf.random.stateless_uniform([len(kinds)], seeds[0]))
             block = _cut_block(kinds, lengths, order, tf.size(tokens))
-            mask = self._mask(block, [found.tokens for found in each], seeds[1])
+            mask = self._mask(block, [lengths.tokens for lengths in every], seeds[1])
             cut = (tokens[: block.end], mask[: block.end], block.rows, block.n)
             inputs, targets = corrupt_rows(*cut, sentinels)
             prefix = tf.gather(prefixes, block.kinds[: block.n])
@@ -128,8 +135,9 @@ class DenoiserMixture(Objective):
         """Return the mask of the incomplete chunk at the end of a dataset, by its denoiser."""
         size = block.size - block.rest
         kind = block.kinds[tf.minimum(block.n_complete, tf.size(block.kinds) - 1)]
-        density = tf.constant([d.noise.density for d in self.denoisers], tf.float64)[kind]
-        mean_span = tf.constant([d.noise.mean_span for d in self.denoisers], tf.float64)[kind]
+        noises = [denoiser.noise for denoiser in self.denoisers]
+        density = tf.constant([noise.density for noise in noises], tf.float64)[kind]
+        mean_span = tf.constant([noise.mean_span for noise in noises], tf.float64)[kind]
         length = tf.maximum(size, 2)
         return random_mask(length, *counts_tf(length, density, mean_span), seed)[0, :size]
 

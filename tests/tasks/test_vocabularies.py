@@ -9,7 +9,7 @@ import pytest
 import seqio
 
 import gin
-from common.errors import UserError
+from fakes.refuses import refuses
 from fakes.small_vocabulary import TEXTS, train
 from fakes.tokenizer_files import WORDPIECE
 from tasks import vocabularies
@@ -30,15 +30,17 @@ def test_sentinels_descend_from_the_last_id(tmp_path, spelling):
 
 
 def test_a_vocabulary_without_sentinels_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="has no sentinels"):
-        vocabularies.sentinels(vocabularies.sentencepiece(train(tmp_path, count=0)))
-    with pytest.raises(ValueError, match="has no sentinels"):
+    bare = train(tmp_path, count=0)
+    with refuses("the vocabulary", str(bare)):
+        vocabularies.sentinels(vocabularies.sentencepiece(bare))
+    with refuses("the vocabulary", "ByteVocabulary"):
         vocabularies.sentinels(seqio.ByteVocabulary())
 
 
 def test_sentinels_elsewhere_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="<extra_id_0> at id 102 of 400: sentinels must be its la"):
+    with refuses("the vocabulary") as refusal:
         vocabularies.sentinels(vocabularies.sentencepiece(train(tmp_path, first=True)))
+    assert "<extra_id_0> at id 102 of 400" in refusal.value.why
 
 
 @pytest.mark.parametrize("kind", [vocabularies.sentencepiece, vocabularies.tokenizer])
@@ -51,8 +53,9 @@ def test_a_file_is_asked_for_when_first_needed_and_missed_in_one_sentence(kind):
 
     vocabulary = kind(where)
     assert not asked
-    with pytest.raises(UserError, match=r"'/nowhere/ro.*' does not exist: make "):
+    with refuses("the vocabulary file") as refusal:
         vocabulary.encode("x")
+    assert str(refusal.value.value).startswith("/nowhere/ro")
 
 
 def test_gin_sets_the_path_of_the_file(small):
@@ -96,5 +99,5 @@ def test_a_piece_is_one_id_where_the_vocabulary_has_it():
     assert vocabularies.ids_of(mini, "▁are") == (181,)
     assert vocabularies.ids_of(mini, "[R]") == tuple(mini.encode("[R]"))
     assert vocabularies.ids_of(mini, "<extra_id_0>") == (2047,)
-    with pytest.raises(ValueError, match="cannot spell '漢'"):
+    with refuses("the vocabulary", vocabularies.name_of(mini)):
         vocabularies.ids_of(mini, "漢")

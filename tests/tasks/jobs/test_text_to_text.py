@@ -9,6 +9,7 @@ import pytest
 import seqio
 
 from fakes import toy
+from fakes.refuses import refuses
 from t5x.checkpointing.config import SaveCheckpointConfig
 from t5x.inference.evaluator import InferenceEvaluator
 from t5x.monitoring.event_log import numeric_metrics
@@ -94,7 +95,7 @@ def test_a_run_cannot_choose_its_best_checkpoint_by_a_signature(registered):
 
 def test_a_metric_that_does_not_fit_names_the_task_and_registers_nothing():
     source = Rows(parallel={"train": ("a", "b")})
-    with pytest.raises(ValueError, match=r"^task t2t_bad: metric 'bleu' is unknown"):
+    with refuses("metric", "bleu", where="task t2t_bad"):
         text_to_text.add("t2t_bad", source, toy.VOCABULARY, metrics=["bleu"])
     assert "t2t_bad" not in seqio.TaskRegistry.names()
 

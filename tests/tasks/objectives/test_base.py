@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from common.errors import UserError
 from fakes.objectives import HIDING, MINI, NAMES, rebuild, run, text
+from fakes.refuses import refuses
 from tasks.objectives import registry
 from tasks.objectives.base import Lengths, Objective, by_chunks
 from tasks.objectives.masked_lm import DensitySchedule, MaskedLM
@@ -61,27 +61,28 @@ def test_the_rest_at_the_end_is_hidden_too(name):
 @pytest.mark.parametrize("name", HIDING)
 def test_targets_too_short_are_refused_with_the_length_to_set(name):
     needed = registry.get_objective(name).lengths(128, MINI).targets
-    with pytest.raises(ValueError, match=rf"task t: inputs 128 .*: set it to {needed}$"):
+    with refuses("TASK_FEATURE_LENGTHS['targets']", needed - 1, where="task t") as refusal:
         run(name, text(10), {"inputs": 128, "targets": needed - 1})
+    assert refusal.value.to_set == f"set it to {needed}"
 
 
 @pytest.mark.parametrize(
-    ("make", "settings", "named"),
+    ("make", "settings", "named", "value"),
     [
-        (Masking, {"density": 0.0}, "density is 0.0"),
-        (Masking, {"max_predictions": 0}, "max_predictions is 0"),
-        (Masking, {"masked": 0.8, "random": 0.3}, "together"),
-        (Masking, {"masked": -0.1}, "from 0 up"),
-        (MaskedLM, {"short": 1.5}, "1.5"),
-        (MaskedLM, {"sentences": "words"}, "'words'"),
-        (MaskedLM, {"pairs": True, "sentences": "none"}, "pairs"),
-        (DensitySchedule, {"final": 0.0}, "0.0"),
-        (SingleTokens, {"max_predictions": 0}, "max_predictions is 0"),
-        (SingleTokens, {"density": 1.0}, "density is 1"),
-        (SpanNoise, {"density": 1.0}, "density is 1"),
-        (SpanNoise, {"density": 0.1, "mean_span": 0.5}, "span is 0"),
+        (Masking, {"density": 0.0}, "masking density", 0.0),
+        (Masking, {"max_predictions": 0}, "max_predictions", 0),
+        (Masking, {"masked": 0.8, "random": 0.3}, "the shares of masks and random pieces", ...),
+        (Masking, {"masked": -0.1}, "the shares of masks and random pieces", ...),
+        (MaskedLM, {"short": 1.5}, "short", 1.5),
+        (MaskedLM, {"sentences": "words"}, "sentences", "words"),
+        (MaskedLM, {"pairs": True, "sentences": "none"}, "sentences", "none"),
+        (DensitySchedule, {"final": 0.0}, "final density", 0.0),
+        (SingleTokens, {"max_predictions": 0}, "max_predictions", 0),
+        (SingleTokens, {"density": 1.0}, "noise density", 1.0),
+        (SpanNoise, {"density": 1.0}, "noise density", 1.0),
+        (SpanNoise, {"density": 0.1, "mean_span": 0.5}, "mean noise span", 0.5),
     ],
 )
-def test_settings_without_meaning_are_refused(make, settings, named):
-    with pytest.raises(UserError, match=named):
+def test_settings_without_meaning_are_refused(make, settings, named, value):
+    with refuses(named, value):
         make(**settings)

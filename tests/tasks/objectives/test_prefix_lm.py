@@ -5,6 +5,7 @@ import pytest
 import seqio
 
 from fakes.objectives import MANY, SENTINELS, run, text
+from fakes.refuses import refuses
 from tasks import corpora, romanian
 from tasks.objectives import prefix_lm
 
@@ -31,5 +32,5 @@ def test_no_sentinels_are_needed():
 
 
 def test_lengths_without_space_for_a_token_and_eos_are_refused():
-    with pytest.raises(ValueError, match="set both to at least 2"):
+    with refuses("TASK_FEATURE_LENGTHS", {"inputs": 1, "targets": 9}):
         run(prefix_lm.PrefixLM(), text(10), {"inputs": 1, "targets": 9})

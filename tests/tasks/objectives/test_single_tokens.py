@@ -1,11 +1,10 @@
 """I.i.d. masking hides a fixed number of tokens anywhere."""
 
 import numpy as np
-import pytest
 import tensorflow as tf
 
-from common.errors import UserError
 from fakes.objectives import examples_of, rebuild, run, text
+from fakes.refuses import refuses
 from tasks.objectives.single_tokens import SingleTokens, token_mask
 
 
@@ -25,5 +24,6 @@ def test_every_position_is_hidden_equally_often():
 
 
 def test_more_hidden_tokens_than_sentinels_are_refused():
-    with pytest.raises(UserError, match="max_predictions to 100"):
+    with refuses("TASK_FEATURE_LENGTHS['inputs']", 682) as refusal:
         run(SingleTokens(max_predictions=200), text(10), {"inputs": 682, "targets": 682})
+    assert refusal.value.to_set == "set max_predictions to 100"

@@ -10,6 +10,7 @@ import pytest
 from common.gin_reader import Bindings
 from fakes.paths import ROOT
 from fakes.refusals import refused
+from fakes.refuses import refuses
 from tasks.jobs.diacritics import restore
 
 
@@ -22,8 +23,9 @@ def test_pieces_are_put_together_line_by_line():
 
 @pytest.mark.parametrize("pieces", [[], [("unadoua trei", "x", "ro")]])
 def test_pieces_of_another_text_are_refused(pieces):
-    with pytest.raises(ValueError, match="not those of the line 'una'"):
+    with refuses() as refusal:
         list(restore.lines(["una"], pieces))
+    assert "the line 'una'" in refusal.value.why
 
 
 class Stdin:
