@@ -1,6 +1,6 @@
 """The part of a corpus that a written task holds out, where there is no split for validation.
 
-    shares = held_out(CorpusSource("/data/*.txt"))     # {"validation": 0.01}, or {}
+shares = held_out(CorpusSource("/data/*.txt"))     # {"validation": 0.01}, or {}
 """
 
 from collections.abc import Mapping
