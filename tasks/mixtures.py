@@ -51,8 +51,9 @@ class RatedMixture(seqio.Mixture):
         """Return seqio.Mixture's dataset; raise UserError if its rates change with the step."""
         if len(self.phases) > 1:
             raise UserError(
-                f"mixture {self.name!r} has rates that change with the step, which only the "
-                "trainer here reads: name a mixture of constant rates, or one of its tasks"
+                f"mixture {self.name!r}",
+                why="has rates that change with the step, which only the trainer here reads",
+                to_set="name a mixture of constant rates, or one of its tasks",
             )
         return super().get_dataset(*args, **kwargs)
 
@@ -73,7 +74,7 @@ def rates_of(sizes: Mapping[str, float], temperature: float = 1.0) -> dict[str, 
     2020, section 3.5.2, arXiv:1910.10683.
     """
     if not temperature > 0:
-        raise UserError(f"temperature is {temperature}, but must be above 0")
+        raise UserError("temperature", temperature, "but must be above 0")
     raised = {name: float(size) ** (1 / temperature) for name, size in sizes.items()}
     return {name: rate / sum(raised.values()) for name, rate in raised.items()}
 
@@ -91,7 +92,9 @@ def phases_of(
     Raise UserError for sizes that are no rates, and for a phase that reads nothing.
     """
     if not sizes:
-        raise UserError("a mixture needs at least one task: name it with its size or rate")
+        raise UserError(
+            "a mixture", why="needs at least one task", to_set="name it with its size or rate"
+        )
     schedules = {name: _schedule(name, size) for name, size in sizes.items()}
     phases = {}
     for step in sorted({step for schedule in schedules.values() for step in schedule}):
@@ -99,8 +102,8 @@ def phases_of(
         now = {name: latest(schedule) for name, schedule in schedules.items()}
         if not any(now.values()):
             raise UserError(
-                f"all tasks have rate 0 from step {step} on, so that nothing is read: give one a "
-                "rate above 0"
+                why=f"all tasks have rate 0 from step {step} on, so that nothing is read",
+                to_set="give one a rate above 0",
             )
         phases[step] = rates_of(now, temperature)
     return phases
@@ -110,7 +113,7 @@ def _schedule(name: str, size: Schedule) -> dict[int, float]:
     """Return the size from each step on of one task."""
     if not isinstance(size, Sequence):
         if not (isinstance(size, numbers.Real) and 0 < size < math.inf):
-            raise UserError(f"task {name!r} has rate {size}, but must have one above 0")
+            raise UserError(f"rate of task {name!r}", size, "but must be above 0")
         return {0: float(size)}
     pairs = [tuple(pair) if isinstance(pair, list | tuple) else (pair,) for pair in size]
     steps = [pair[0] for pair in pairs]
@@ -118,16 +121,24 @@ def _schedule(name: str, size: Schedule) -> dict[int, float]:
     is_rate = lambda rate: isinstance(rate, numbers.Real) and 0 <= float(rate) < math.inf
     if not all(len(pair) == 2 and is_step(pair[0]) and is_rate(pair[1]) for pair in pairs):
         raise UserError(
-            f"task {name!r} has rates {size}, but each must be (step, rate), such as "
-            "[(0, 0.0), (8000, 0.5)], with a rate from 0"
+            f"rate of task {name!r}",
+            size,
+            "but each of several must be (step, rate), such as [(0, 0.0), (8000, 0.5)], with a "
+            "rate from 0",
         )
     if steps != sorted(set(steps)) or steps[:1] != [0]:
         raise UserError(
-            f"task {name!r} has rates from steps {steps}, but they must begin at step 0 and "
-            "increase; give it rate 0 until it is to be read"
+            f"rate of task {name!r}",
+            size,
+            f"whose steps {steps} must begin at 0 and increase",
+            "give it rate 0 until it is to be read",
         )
     if not any(rate for _, rate in pairs):
-        raise UserError(f"task {name!r} has rate 0 at every step: leave it out, or give it a rate")
+        raise UserError(
+            f"task {name!r}",
+            why="has rate 0 at every step",
+            to_set="leave it out, or give it a rate",
+        )
     return {int(step): float(rate) for step, rate in pairs}
 
 
@@ -157,14 +168,17 @@ def add(
     """
     epochs = epochs or {}
     for unknown in epochs.keys() - sizes.keys():
-        raise UserError(f"mixture {name!r} bounds the epochs of {unknown!r}, which it lacks")
+        raise UserError(
+            f"mixture {name!r}", why=f"bounds the epochs of {unknown!r}, which it lacks"
+        )
     phases = phases_of(sizes, temperature)
     tasks, known = seqio.TaskRegistry.names(), seqio.MixtureRegistry.names()
     for part in sizes:
         if part not in tasks and (part in epochs or part not in known):
             raise UserError(
-                f"mixture {name!r} has the part {part!r}, and no task has that name: import the "
-                "module that adds it first, and bound the epochs of tasks alone"
+                f"mixture {name!r}",
+                why=f"has the part {part!r}, and no task has that name",
+                to_set="import the module that adds it first, and bound the epochs of tasks alone",
             )
     names = {task: _bounded(task, epochs[task]) if task in epochs else task for task in sizes}
     phases = {step: {names[t]: rate for t, rate in rates.items()} for step, rates in phases.items()}
@@ -184,21 +198,24 @@ def _check_parts(name: str, parts: Sequence[str], phased: bool) -> None:
         provider = seqio.get_mixture_or_task(part)
         if isinstance(provider, RatedMixture) and len(provider.phases) > 1:
             raise UserError(
-                f"mixture {name!r} has the part {part!r}, whose own rates change with the step: "
-                "name its tasks instead"
+                f"mixture {name!r}",
+                why=f"has the part {part!r}, whose own rates change with the step",
+                to_set="name its tasks instead",
             )
         for task in seqio.get_subtasks(provider):
             if phased and task.name in seen:
                 raise UserError(
-                    f"mixture {name!r} has task {task.name!r} in {seen[task.name]!r} and in "
-                    f"{part!r}, which would read the same documents: leave it out of one"
+                    f"mixture {name!r}",
+                    why=f"has task {task.name!r} in {seen[task.name]!r} and in {part!r}, which "
+                    "would read the same documents",
+                    to_set="leave it out of one",
                 )
             seen[task.name] = part
 
 
 def _bounded(name: str, epochs: int) -> str:
     if not (isinstance(epochs, int) and epochs >= 1):
-        raise UserError(f"epochs of task {name!r} is {epochs!r}, but must be an integer above 0")
+        raise UserError(f"epochs of task {name!r}", epochs, "but must be an integer above 0")
     bounded = f"{name}_{epochs}_epochs"
     if bounded not in seqio.TaskRegistry.names():
         task = seqio.TaskRegistry.get(name)

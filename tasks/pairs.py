@@ -164,8 +164,10 @@ def truncate(
 def _check_length(side: str, lengths: Mapping[str, int], least: int, held: str) -> None:
     if lengths[side] < least:
         raise UserError(
-            f"TASK_FEATURE_LENGTHS[{side!r}] is {lengths[side]}, but {held} and EOS take {least}: "
-            f"set it to at least {least}"
+            f"TASK_FEATURE_LENGTHS[{side!r}]",
+            lengths[side],
+            f"but {held} and EOS take {least}",
+            f"set it to at least {least}",
         )
 
 

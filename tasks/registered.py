@@ -26,15 +26,13 @@ def load(modules: Sequence[str], bindings: Sequence[str] = ()) -> None:
         try:
             importlib.import_module(module)
         except (ImportError, ValueError) as error:  # an empty name is a ValueError
-            raise UserError(f"--module is {module!r}, which cannot be imported: {error}") from error
+            raise UserError("--module", module, f"which cannot be imported: {error}") from error
     for binding in bindings:
         try:
             gin.parse_config(binding, skip_unknown=False)
         except Exception as error:  # gin raises many kinds
             reason = str(error).strip().partition("\n")[0]
-            raise UserError(
-                f"--gin_bindings has {binding!r}, which gin refuses: {reason}"
-            ) from error
+            raise UserError("--gin_bindings", binding, f"which gin refuses: {reason}") from error
 
 
 def every_module() -> tuple[str, ...]:
@@ -55,22 +53,22 @@ def find(name: str, flag: str, modules: Sequence[str], bindings: Sequence[str] =
     if name in seqio.MixtureRegistry.names():
         parts = sorted(task.name for task in seqio.MixtureRegistry.get(name).tasks)
         raise UserError(
-            f"{flag} is {name!r}, which is a mixture: give one of its tasks, {', '.join(parts)}"
+            flag, name, "which is a mixture", f"give one of its tasks, {', '.join(parts)}"
         )
     near = difflib.get_close_matches(name, seqio.TaskRegistry.names(), n=3)
     where = ", ".join(modules) if len(modules) <= 5 else "no module of tasks/"
     verb = "does not register" if len(modules) <= 5 else "registers"
-    raise UserError(
-        f"{flag} is {name!r}, which {where} {verb}; "
-        + (f"did you mean {', '.join(near)}? Else " if near else "")
-        + "give the module that does by --module"
-    )
+    other = f"give another, such as {', '.join(near)}, or " if near else ""
+    to_set = f"{other}give the module that registers it by --module"
+    raise UserError(flag, name, f"which {where} {verb}", to_set)
 
 
 def check_features(task: seqio.Task, lengths: Mapping[str, int]) -> None:
     """Raise UserError if --lengths has other features than the task's tokens."""
     if lengths.keys() != (features := vocabularies.token_features(task)).keys():
         raise UserError(
-            f"--lengths has {', '.join(lengths)}, but task {task.name} has the features "
-            f"{', '.join(features)}: give the length of each"
+            "--lengths",
+            why=f"has {', '.join(lengths)}, but task {task.name} has the features "
+            f"{', '.join(features)}",
+            to_set="give the length of each",
         )

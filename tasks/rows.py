@@ -64,11 +64,13 @@ class Rows(CorpusSource):
             files = {split: Parallel(*pair) for split, pair in parallel.items()}
         if not columns:
             raise UserError(
-                "Rows needs `columns`, the column of each feature: name them, or take "
-                "tasks.corpus.source.CorpusSource where a document is one text"
+                "columns",
+                columns,
+                "but Rows needs the column of each feature",
+                "name them, or take tasks.corpus.source.CorpusSource where a document is one text",
             )
         if max_examples is not None and max_examples < 1:
-            raise UserError(f"max_examples is {max_examples}, but must be at least 1")
+            raise UserError("max_examples", max_examples, "but must be at least 1")
         self.max_examples, self.names = max_examples, tuple(columns)
         column = Columns(columns, labels, clean, lists)
         super().__init__(corpus, config, column=column, files=files, **settings)

@@ -146,10 +146,12 @@ class Task(CorpusTask):
             task, lengths = getattr(self, "made_from", (self.name, {}))
             pairs = ",".join(f"{feature}={n}" for feature, n in lengths.items())
             raise UserError(
-                f"task {self.name} has no finished cache in "
-                f"{seqio.utils.get_global_cache_dirs() or 'any folder'}: make it with `python -m "
-                f"tasks.cache --task {task}{' --lengths ' if pairs else ''}{pairs} --out FOLDER` "
-                "and set tasks.cache.folders.paths to that folder"
+                f"task {self.name}",
+                why="has no finished cache in "
+                f"{seqio.utils.get_global_cache_dirs() or 'any folder'}",
+                to_set=f"make it with `python -m tasks.cache --task {task}"
+                f"{' --lengths ' if pairs else ''}{pairs} --out FOLDER` and set "
+                "tasks.cache.folders.paths to that folder",
             )
 
 

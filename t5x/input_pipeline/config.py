@@ -31,8 +31,10 @@ class DatasetConfig:
     def __post_init__(self):
         if self.use_custom_packing_ops:
             raise UserError(
-                "DatasetConfig.use_custom_packing_ops is True, which needs operations that "
-                "tensor2tensor compiles; set it to False: rows are packed quickly without them."
+                "DatasetConfig.use_custom_packing_ops",
+                True,
+                "which needs operations that tensor2tensor compiles",
+                "set it to False: rows are packed quickly without them",
             )
         if self.module:
             _import(self.module)
@@ -46,8 +48,10 @@ class DatasetConfig:
         known = [*seqio.TaskRegistry.names(), *seqio.MixtureRegistry.names()]
         if name not in known:
             raise UserError(
-                f"MIXTURE_OR_TASK_NAME is {name!r}, which is not registered"
-                f"{nearest(name, known)}; import its module in the gin file."
+                "MIXTURE_OR_TASK_NAME",
+                name,
+                f"which is not registered{nearest(name, known)}",
+                "import its module in the gin file",
             )
         return seqio.get_mixture_or_task(name)
 
@@ -73,8 +77,10 @@ class DatasetConfig:
 def _import(module: str) -> None:
     if not all(part.isidentifier() for part in module.split(".")):
         raise UserError(
-            f"DatasetConfig.module is {module!r}, which is no module's name; set "
-            "MIXTURE_OR_TASK_MODULE to one such as 'tasks.romanian'."
+            "DatasetConfig.module",
+            module,
+            "which is no module's name",
+            "set MIXTURE_OR_TASK_MODULE to one such as 'tasks.romanian'",
         )
     try:
         with gin.unlock_config():  # its configurables are registered after gin files were parsed
@@ -82,10 +88,15 @@ def _import(module: str) -> None:
     except ModuleNotFoundError as error:
         if not f"{module}.".startswith(f"{error.name}."):
             raise UserError(
-                f"DatasetConfig.module is {module!r}, which needs the module {error.name!r}: "
-                "install it."
+                "DatasetConfig.module",
+                module,
+                f"which needs the module {error.name!r}",
+                "install it",
             ) from error
         raise UserError(
-            f"DatasetConfig.module is {module!r}, but there is no module {error.name!r}; set "
-            "MIXTURE_OR_TASK_MODULE to the one that registers the task, such as 'tasks.romanian'."
+            "DatasetConfig.module",
+            module,
+            f"but there is no module {error.name!r}",
+            "set MIXTURE_OR_TASK_MODULE to the one that registers the task, such as "
+            "'tasks.romanian'",
         ) from error

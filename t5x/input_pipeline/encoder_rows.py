@@ -55,15 +55,18 @@ class EncoderRows(PairRows):
     ):
         if missing := [name for name in _REQUIRED if name not in spec]:
             raise UserError(
-                f"Task {task} gives no {' and no '.join(missing)}, which an encoder is trained "
-                "with; set MIXTURE_OR_TASK_NAME to a task of masked language modeling."
+                f"task {task}",
+                why=f"gives no {' and no '.join(missing)}, which an encoder is trained with",
+                to_set="set MIXTURE_OR_TASK_NAME to a task of masked language modeling",
             )
         lengths = lengths or {}
         length = lengths.get("inputs")
         if length is None or lengths.get("targets", length) != length:
             raise UserError(
-                f"TASK_FEATURE_LENGTHS is {dict(lengths)}, but an encoder's targets are as long as "
-                "its inputs; set both to the same number, such as {'inputs': 512, 'targets': 512}."
+                "TASK_FEATURE_LENGTHS",
+                dict(lengths),
+                "but an encoder's targets are as long as its inputs",
+                "set both to the same number, such as {'inputs': 512, 'targets': 512}",
             )
         self.features = (*_REQUIRED, *(name for name in ("type_ids", _LABEL) if name in spec))
         super().__init__(dict.fromkeys(self.features, length), pack, trim, task)
@@ -79,8 +82,9 @@ class EncoderRows(PairRows):
         for name, values in raised.items():
             if not np.array_equal(np.count_nonzero(values, axis=1), size):
                 raise UserError(
-                    f"{name} of {self._task} are not as long as its inputs; the last of the task's "
-                    "preprocessors must return them so."
+                    f"task {self._task}",
+                    why=f"gives {name} that are not as long as its inputs",
+                    to_set="let the last of its preprocessors return them so",
                 )
         super().add(raised)
 

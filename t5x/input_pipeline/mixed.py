@@ -67,8 +67,10 @@ def check_steps(provider: seqio.Task | seqio.Mixture, steps: int) -> None:
     """Raise UserError if a phase of a mixture begins after the `steps` that are trained on it."""
     if beyond := [first for first in phases_of(provider) if first and first >= steps]:
         raise UserError(
-            f"mixture {provider.name} has a phase from step {beyond[0]:,} on, but TRAIN_STEPS "
-            f"leaves {steps:,} steps on it: raise TRAIN_STEPS, or let the phase begin earlier"
+            "TRAIN_STEPS",
+            why=f"leaves {steps:,} steps on mixture {provider.name}, which has a phase from step "
+            f"{beyond[0]:,} on",
+            to_set="raise it, or let the phase begin earlier",
         )
 
 

@@ -74,8 +74,9 @@ class PairRows:
         for name in self.features:
             if name not in spec or spec[name].dtype != tf.int32 or spec[name].shape.rank != 1:
                 raise UserError(
-                    f"{self._task} gives {name!r} as {spec.get(name)}, but the model reads "
-                    "int32 [n]; the last of the task's preprocessors must return it so."
+                    f"task {self._task}",
+                    why=f"gives {name!r} as {spec.get(name)}, but the model reads int32 [n]",
+                    to_set="let the last of its preprocessors return it so",
                 )
         if set(spec) != set(self.features):
             dataset = dataset.map(lambda x: {k: x[k] for k in self.features}, synchronous=True)
@@ -114,9 +115,10 @@ class PairRows:
             is_cut |= ids[:, length:].any(1)
         if is_cut.any() and not self._trim:
             raise UserError(
-                f"An example of {self._task} is longer than TASK_FEATURE_LENGTHS "
-                f"{self._lengths} allows; raise them, or set DatasetConfig.trim_output_features "
-                "to True to cut it."
+                "TASK_FEATURE_LENGTHS",
+                self._lengths,
+                f"but an example of {self._task} is longer",
+                "raise them, or set DatasetConfig.trim_output_features to True to cut it",
             )
         self.truncated += int(is_cut.sum())
         return fitted

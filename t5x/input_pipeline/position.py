@@ -5,7 +5,7 @@ The positions of the shards lie beside it, see `t5x.input_pipeline.shard`.
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -27,7 +27,7 @@ def saved(folder: str | None) -> dict[str, Any] | None:
     with parsing(path):
         found = read_json(path)
         if not (isinstance(found["seed"], int) and range(found["shards"])):
-            raise UserError("its seed or shards are no numbers")
+            raise UserError(path, why="has a seed or shards that are no numbers")
         return found
 
 
@@ -53,21 +53,28 @@ def write(
         file.write(json.dumps(about))
 
 
-def misfit(saved: Mapping[str, Any], cfg: DatasetConfig) -> str | None:
-    """Return why the position in `saved` cannot fill batches, as a predicate; None if it can."""
+class Misfit(NamedTuple):
+    """Why a position cannot fill batches, and what to set, as in a UserError."""
+
+    why: str
+    to_set: str
+
+
+def misfit(saved: Mapping[str, Any], cfg: DatasetConfig) -> Misfit | None:
+    """Return why the position in `saved` cannot fill batches, None if it can."""
     for name, now in _row_settings(cfg).items():
         if (before := saved[name]) != now:
-            return (
-                f"holds the position of rows made with {name} = {before}, and it is {now} now; "
-                f"set it to {before}"
+            return Misfit(
+                f"holds the position of rows made with {name} = {before}, and it is {now} now",
+                f"set it to {before}",
             )
     shards, batch_size = saved["shards"], cfg.batch_size
     if batch_size % shards == 0:
         return None
-    return (
+    return Misfit(
         f"holds the position of {shards} virtual shards, which cannot fill a batch of {batch_size} "
-        f"rows in equal parts; set BATCH_SIZE to a multiple of {shards} (it was "
-        f"{saved['batch_size']})"
+        "rows in equal parts",
+        f"set BATCH_SIZE to a multiple of {shards} (it was {saved['batch_size']})",
     )
 
 
@@ -99,8 +106,9 @@ def check_own(saved: Mapping[str, Any] | None, cfg: DatasetConfig, run: str) -> 
     name, phases = cfg.provider.name, mixed.phases_of(cfg.provider)
     if saved is None and len(phases) > 1:
         raise UserError(
-            f"the newest checkpoint in {run} has no data position, which says how many steps of "
-            f"mixture {name} are done: remove it, and the same command resumes from the one before"
+            f"the newest checkpoint in {run}",
+            why=f"has no data position, which says how many steps of mixture {name} are done",
+            to_set="remove it, and the same command resumes from the one before",
         )
     if saved is None:
         return
@@ -108,9 +116,11 @@ def check_own(saved: Mapping[str, Any] | None, cfg: DatasetConfig, run: str) -> 
     names = mixed.names_of(cfg.provider, cfg.split, held)
     if set(held) != set(names):
         raise UserError(
-            f"{run} is a run on {', '.join(held)}, and MIXTURE_OR_TASK_NAME {name} reads "
-            f"{', '.join(names)}: set another MODEL_DIR, and COOLDOWN_FROM, or "
-            "RestoreCheckpointConfig.path with restore_dataset = True, to go on from a checkpoint"
+            "MIXTURE_OR_TASK_NAME",
+            name,
+            f"which reads {', '.join(names)}, but {run} is a run on {', '.join(held)}",
+            "set another MODEL_DIR, and COOLDOWN_FROM, or RestoreCheckpointConfig.path with "
+            "restore_dataset = True, to go on from a checkpoint",
         )
 
 

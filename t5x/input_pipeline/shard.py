@@ -129,6 +129,7 @@ class Shard:
 def _reading_failed(error: tf.errors.OpError) -> UserError | Failure:
     kind = UserError if isinstance(error, tf.errors.InvalidArgumentError) else Failure
     return kind(
-        f"Reading the data failed: {pipeline.reason_of(error)}. Once that is fixed, the same "
-        "command resumes from the last checkpoint."
+        "reading the data",
+        why=f"failed: {pipeline.reason_of(error)}",
+        to_set="once that is fixed, repeat the command, which resumes from the last checkpoint",
     )

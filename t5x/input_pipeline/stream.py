@@ -175,14 +175,16 @@ class TrainStream(Iterator[HostBatch]):
         name, split = self.cfg.provider.name, self.cfg.split
         if self._given:
             return UserError(
-                f"{name} ends after {self._given} batches (of split {split!r}, shard {shard} of "
-                f"{self.count}), because its corpora are not repeated; lower TRAIN_STEPS or repeat "
-                "them for more epochs."
+                name,
+                why=f"ends after {self._given} batches (of split {split!r}, shard {shard} of "
+                f"{self.count}), because its corpora are not repeated",
+                to_set="lower TRAIN_STEPS or repeat them for more epochs",
             )
         return UserError(
-            f"{name} has no example of split {split!r} in shard {shard} of {self.count}: the "
-            "corpus is too small for so many shards, or its documents are skipped; set "
-            "DatasetConfig.mixture_or_task_name to a larger one."
+            name,
+            why=f"has no example of split {split!r} in shard {shard} of {self.count}: the corpus "
+            "is too small for so many shards, or its documents are skipped",
+            to_set="set DatasetConfig.mixture_or_task_name to a larger one",
         )
 
     def counts(self) -> dict[str, dict[str, int]]:
@@ -255,11 +257,11 @@ class TrainStream(Iterator[HostBatch]):
         saved = position.saved(folder)
         remedy = (
             "set SaveCheckpointConfig.save_dataset=False (for another run's checkpoint, "
-            "RestoreCheckpointConfig.restore_dataset=False) to start the corpus over."
+            "RestoreCheckpointConfig.restore_dataset=False) to start the corpus over"
         )
         assert saved is not None
-        if unfit := position.misfit(saved, self.cfg):
-            raise UserError(f"{folder} {unfit}, or {remedy}")
+        if misfit := position.misfit(saved, self.cfg):
+            raise UserError(folder, why=misfit.why, to_set=f"{misfit.to_set}, or {remedy}")
         for name, now in self.corpora.identities().items():
             # Of a task that is new in a mixture nothing was saved; its pipeline is refused below.
             # What is read of the files is compared if the position says it.
@@ -267,8 +269,10 @@ class TrainStream(Iterator[HostBatch]):
             before = optional | saved["corpora"].get(name, now)
             if before != optional | now:
                 raise UserError(
-                    f"{folder} holds a data position in the corpus of {name}, which has changed "
-                    f"from {before} to {now}; restore its files, or {remedy}"
+                    folder,
+                    why=f"holds a data position in the corpus of {name}, which has changed from "
+                    f"{before} to {now}",
+                    to_set=f"restore its files, or {remedy}",
                 )
         self.corpora.pin_orders(saved["orders"])
         name = self.cfg.provider.name
@@ -286,9 +290,11 @@ class TrainStream(Iterator[HostBatch]):
             if isinstance(error, tf.errors.OpError | AssertionError | KeyError):
                 logging.info("%s", error)
                 raise UserError(
-                    f"{folder} holds the data position of a different pipeline than "
-                    f"{self.cfg.provider.name} has; set another MODEL_DIR for another task, run "
-                    f"the code and the task that saved it, or {remedy}"
+                    folder,
+                    why="holds the data position of a different pipeline than "
+                    f"{self.cfg.provider.name} has",
+                    to_set="set another MODEL_DIR for another task, run the code and the task that "
+                    f"saved it, or {remedy}",
                 ) from error
             raise error
 

@@ -106,11 +106,12 @@ def check_columns(split: CorpusSplit) -> None:
     errors = columns_missing(split.files, split.column.fields, FOOTERS_S)
     if not errors:
         return
-    others = f" ({counted(len(errors) - 1, 'more file')} too)" if len(errors) > 1 else ""
-    if split.skips_bad_files:
-        logging.warning("%s%s: skipped", errors[0], others)
-        return
-    raise UserError(why=f"{errors[0].fault}{others}", to_set=errors[0].to_set) from errors[0]
+    first, *others = errors
+    more = f" ({counted(len(others), 'more file')} too)" if others else ""
+    why = f"{first.why}{more}"
+    if not split.skips_bad_files:
+        raise UserError(first.setting, why=why, to_set=first.to_set) from first
+    logging.warning("%s %s: skipped", first.setting, why)
 
 
 def check_shards(split: CorpusSplit, num_shards: int) -> None:

@@ -246,7 +246,9 @@ class Catalog:
                 raise
             setting = f"{self._function.__module__}.{self._function.__name__}"
             to_set = f"put it there, or set an argument of {setting}"
-            raise UserError(why=error.fault, to_set=to_set) from error
+            fault = UserError(error.setting, error.value, error.why, to_set)
+            fault.where = error.where
+            raise fault from error
 
     def _no_split(self, split: str, splits: Iterable[str]) -> UserError:
         to_set = "name its files by `files`, or the corpus's own name for it by `splits`"

@@ -28,7 +28,7 @@ from tasks.corpus.listing import (
     expand,
     match_files,
     match_parallel,
-    no_folder,
+    no_match,
 )
 from tasks.corpus.storage import files, names
 from tasks.corpus.storage.files import CorpusFile
@@ -107,11 +107,15 @@ def match_folder(
     unknown = [url for url in below if not names.is_beside(names.name_of(url), entirely=True)]
     if unknown and not any(names.is_file(url) for url in unknown):
         raise names.not_read(unknown[0])
-    beside = no_folder(f"{glob.escape(folder)}/*")
-    if below:
-        few = ", ".join(sorted(public(path) for path, _ in below.values())[:9])
-        beside = f", of which none is data of split {name!r} ({few}): name its files by files={{…}}"
-    raise UserError(f"no file matches {public(folder) + '/*'!r}{beside}")
+    pattern = f"{glob.escape(folder)}/*"
+    if not below:
+        raise no_match(pattern)
+    few = ", ".join(sorted(public(path) for path, _ in below.values())[:9])
+    raise UserError(
+        public(folder),
+        why=f"has no file that is data of split {name!r}, but {few}",
+        to_set="name its files by files={…}",
+    )
 
 
 def _named(
@@ -231,9 +235,7 @@ def _listed(folder: str, found: Mapping[str, CorpusFile | str]) -> Listing:
     stems = collections.Counter(url.removesuffix(f".{kept[url].compression}") for url in kept)
     for url, n in stems.items():
         if n > 1:
-            raise UserError(
-                f"{public(url)} is there compressed too, with the same text: delete one"
-            )
+            raise UserError(public(url), why="is there compressed too", to_set="delete one")
     sizes = collections.Counter[str]()
     for file in kept.values():
         sizes[file.kind] += file.length or 0
@@ -246,9 +248,10 @@ def _listed(folder: str, found: Mapping[str, CorpusFile | str]) -> Listing:
             raise names.not_read(first.url)
         suffix = next(u for u in kept if u not in others).rpartition(".")[2]
         raise UserError(
-            f"{first} is of another format than most of the files beside it ({most}): name the "
-            f"files that are data by a pattern, such as {public(folder)}/*.{suffix}, several by "
-            "files={…}, or move it away"
+            str(first),
+            why=f"is of another format than most of the files beside it ({most})",
+            to_set="name the files that are data by a pattern, such as "
+            f"{public(folder)}/*.{suffix}, several by files={{…}}, or move it away",
         )
     passed |= dict.fromkeys(others, f"it is of another format than the data, {most}")
     return Listing(

@@ -26,8 +26,9 @@ def check(shares: Mapping[str, float], splits: Iterable[str]) -> None:
     found = shares.values()
     if shares and not (min(found) > 0 and sum(found) < 1 and "train" in splits):
         raise UserError(
-            f"held_out is {dict(shares)}, but must be shares above 0 that leave some of a split "
-            "'train'"
+            "held_out",
+            dict(shares),
+            "but must be shares above 0 that leave some of a split 'train'",
         )
 
 

@@ -183,8 +183,9 @@ def join_parallel(*sides: CorpusFile) -> CorpusFile:
     if not any(side.remote for side in sides):
         counts = [_count_lines(side) for side in sides]
         if len(set(counts)) > 1:
-            found = " and ".join(f"{s} has {n}" for s, n in zip(sides, counts, strict=True))
-            raise UserError(f"parallel files must have the same number of lines, but {found}")
+            numbers = " and ".join(f"{s} has {n}" for s, n in zip(sides, counts, strict=True))
+            why = f"must have the same number of lines, but {numbers}"
+            raise UserError("parallel files", why=why)
     return join(sides)
 
 
@@ -207,8 +208,9 @@ def match_parallel(pair: Parallel) -> Listing:
     sources, targets = (match_files([pattern], "text") for pattern in pair)
     if len(sources) != len(targets):
         raise UserError(
-            f"{pair} are {counted(len(sources), 'file')} of sources and {len(targets)} of targets, "
-            "but each source file needs its target file"
+            str(pair),
+            why=f"are {counted(len(sources), 'file')} of sources and {len(targets)} of targets",
+            to_set="give each source file its target file",
         )
     return Listing(tuple(itertools.starmap(join_parallel, zip(sources, targets, strict=True))))
 
@@ -228,8 +230,7 @@ def match_files(patterns: Iterable[str], kind: str | None = None) -> tuple[Corpu
     found: dict[str, CorpusFile] = {}
     for pattern in patterns:
         if not (known := expand(pattern)):
-            shown = repr(public(pattern))
-            raise UserError(f"no file matches {shown}{no_folder(pattern)}")
+            raise no_match(pattern)
         for url, facts in known.items():
             if (file := names.recognize(url, kind)) is None:
                 raise names.not_read(url)
@@ -237,12 +238,13 @@ def match_files(patterns: Iterable[str], kind: str | None = None) -> tuple[Corpu
     return tuple(found[url] for url in sorted(found))
 
 
-def no_folder(pattern: str) -> str:
-    """Return that the folder of a local pattern does not exist, to end a sentence, or ''."""
+def no_match(pattern: str) -> UserError:
+    """Return the error of a pattern that no file matches, perhaps since there is no folder."""
     literal = re.match(r"(\[[*?[]\]|[^*?[])*", os.path.expanduser(pattern))
     folder = os.path.dirname(re.sub(r"\[([*?[])\]", r"\1", cast(re.Match, literal)[0]))
     exists = "://" in pattern or os.path.isdir(folder or ".")
-    return "" if exists else f", since there is no folder {folder}"
+    why = "no file matches it" if exists else f"there is no folder {folder}"
+    return UserError(public(re.sub(r"\[([*?[])\]", r"\1", pattern)), why=f": {why}")
 
 
 def expand(pattern: str) -> dict[str, dict[str, Any]]:
@@ -259,9 +261,10 @@ def expand(pattern: str) -> dict[str, dict[str, Any]]:
     if pattern.startswith("http"):
         if "*" in (path := urllib.parse.urlsplit(pattern).path) or "[" in path:
             raise UserError(
-                f"{public(pattern)!r} is a pattern, and web servers do not list their files: name "
-                f"each address, or a list of them, one a line, as '{LIST}https://…/files.txt', or "
-                "copy the files to a folder or bucket"
+                public(pattern),
+                why="is a pattern, and web servers do not list their files",
+                to_set="name each address, or a list of them, one a line, as "
+                f"'{LIST}https://…/files.txt', or copy the files to a folder or bucket",
             )
         return {pattern: {}}
     fs, path = files.filesystem(pattern)
@@ -292,17 +295,18 @@ def _expand_list(url: str) -> dict[str, dict[str, Any]]:
             scheme = address.partition("://")[0] if "://" in address else "file"
             if "://" in url and scheme not in (*_REMOTE, url.partition("://")[0]):
                 raise UserError(
-                    f"the list {public(url)} names {public(address)!r}, but a list from a server "
-                    f"may name {', '.join(_REMOTE)} only: copy the list to a disk if you trust it"
+                    public(url),
+                    why=f"is a list from a server, which may name {', '.join(_REMOTE)} only, and "
+                    f"names {public(address)!r}",
+                    to_set="copy the list to a disk if you trust it",
                 )
             if not (matches := expand(address)):
-                raise UserError(
-                    f"no file matches {public(address)!r}, which the list {public(url)} names"
-                )
+                raise no_match(address).at(public(url))
             found |= matches
     if not found:
-        which = f" that matches {wanted!r}" if wanted else ": write one address a line into it"
-        raise UserError(f"the list {public(url)} names no file{which}")
+        which = f" that matches {wanted!r}" if wanted else ""
+        to_set = "" if wanted else "write one address a line into it"
+        raise UserError(public(url), why=f"is a list that names no file{which}", to_set=to_set)
     return found
 
 

@@ -162,9 +162,11 @@ class RecordStore:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
             raise UserError(
-                f"the folder for temporary files, {tempfile.gettempdir()}, cannot hold the texts "
-                f"of corpus {split.corpus} ({error.strerror}): set TMPDIR to a folder with more "
-                "space, or tasks.corpus.source.full_shuffle.gigabytes to 0 to stream the corpus"
+                tempfile.gettempdir(),
+                why=", the folder for temporary files, cannot hold the texts of corpus "
+                f"{split.corpus} ({error.strerror})",
+                to_set="set TMPDIR to a folder with more space, or "
+                "tasks.corpus.source.full_shuffle.gigabytes to 0 to stream the corpus",
             ) from error
         logging.info(
             "corpus %s: read %d records of split %r in %.1f s, to permute all of them",
@@ -329,7 +331,9 @@ class PermutedReader:
         most = num_shards if self._in_turn else 1
         if self._epochs is None and self._empty_epochs > most:
             raise UserError(
-                f"shard {index} of {num_shards} of split {self._split!r} has no text: the corpus "
-                "is too small for so many shards, or its documents are skipped; set "
-                "DatasetConfig.mixture_or_task_name to a larger one, or a smaller BATCH_SIZE"
+                f"shard {index} of {num_shards} of split {self._split!r}",
+                why="has no text: the corpus is too small for so many shards, or its documents are "
+                "skipped",
+                to_set="set DatasetConfig.mixture_or_task_name to a larger one, or a smaller "
+                "BATCH_SIZE",
             )

@@ -53,8 +53,9 @@ def members(stream: BinaryIO, archive: CorpusFile) -> Iterator[tuple[CorpusFile,
                 first = first or name
                 if not archive.members and _shape(name) != _shape(first):
                     raise UserError(
-                        f"{archive} holds {first!r} and {name!r}, and not all may be the data: "
-                        f"choose by a pattern of names, {archive}#{first}"
+                        str(archive),
+                        why=f"holds {first!r} and {name!r}, and not all may be the data",
+                        to_set=f"choose by a pattern of names, {archive}#{first}",
                     )
                 opened = cast(BinaryIO, tar.extractfile(member))
                 file = dataclasses.replace(file, url=f"{archive.url}#{member.name}")
@@ -69,7 +70,7 @@ def members(stream: BinaryIO, archive: CorpusFile) -> Iterator[tuple[CorpusFile,
         if rest.strip(b"\0"):
             raise Damaged("more data follow the end of its tar archive")
     if first is None:
-        raise UserError(f"{archive} holds no file of a known format: unpack it")
+        raise UserError(str(archive), why="holds no file of a known format", to_set="unpack it")
 
 
 def _shape(name: str) -> str:

@@ -47,18 +47,20 @@ def look(head: bytes, kind: str, on_web: bool = False) -> Contents:
         if head.startswith(mark):
             text = head[: len(head) // 4 * 4].decode(encoding, "ignore")
             return Contents(_layout(text.encode("utf-8", "replace"), kind), encoding)
-    if found := what_else(head, *(() if on_web or kind != "text" else ("html",))):
-        raise UserError(f"is {found}")
+    if other := what_else(head, *(() if on_web or kind != "text" else ("html",))):
+        raise UserError(why=f"is {other.what}", to_set=other.to_set)
     if head.count(0) > 0.9 * len(head):
-        raise UserError("begins with NUL, as a file of which not all was written: write it again")
+        why = "begins with NUL, as a file of which not all was written"
+        raise UserError(why=why, to_set="write it again")
     if unmarked := _unmarked(head):
         raise UserError(
-            f"looks like {unmarked} without a byte order mark: "
-            f"convert it, iconv -f {unmarked} -t UTF-8 OLD > NEW"
+            why=f"looks like {unmarked} without a byte order mark",
+            to_set=f"convert it, iconv -f {unmarked} -t UTF-8 OLD > NEW",
         )
     head = head.removeprefix(codecs.BOM_UTF8)
     if kind == "text" and b"\r" in head and b"\n" not in head:
-        raise UserError("ends its lines by CR alone: convert it, tr '\\r' '\\n' < OLD > NEW")
+        to_set = "convert it, tr '\\r' '\\n' < OLD > NEW"
+        raise UserError(why="ends its lines by CR alone", to_set=to_set)
     return Contents(_layout(head, kind), "utf-8")
 
 
@@ -80,7 +82,8 @@ def _layout(head: bytes, kind: str) -> str:
     text = head.lstrip(b" \t\r\n\x1e")
     if re.match(rb"\[?\s*\{\s*'", text):
         raise UserError(
-            "has Python's quotes, which are no JSON: write each record by json.dumps(record)"
+            why="has Python's quotes, which are no JSON",
+            to_set="write each record by json.dumps(record)",
         )
     first, is_complete, _ = text.partition(b"\n")
     if not is_complete:
@@ -116,4 +119,4 @@ def of_head(head: bytes, file: CorpusFile) -> Contents:
     try:
         return look(head, file.kind, file.on_web)
     except UserError as error:
-        raise UserError(f"{file} {error}") from None
+        raise UserError(str(file), why=error.why, to_set=error.to_set) from None

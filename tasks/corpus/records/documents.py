@@ -78,8 +78,10 @@ class Column:
     ):
         if max_chars is not None and min_chars > max_chars:
             raise UserError(
-                f"min_chars is {min_chars} and max_chars {max_chars}, which leaves no text: set "
-                "max_chars to no less"
+                "min_chars",
+                min_chars,
+                f"and max_chars {max_chars}, which leaves no text",
+                "set max_chars to no less",
             )
         self.name, self._joined = name, joined
         self.min_chars, self.max_chars = min_chars, max_chars
@@ -90,7 +92,7 @@ class Column:
         self.copies = {key: _sorted_copies(key, steps) for key, steps in (copies or {}).items()}
         self.file_copies = dict(file_copies or {})
         for pattern, number in self.file_copies.items():
-            _check_copies(f"of files {pattern!r} are {number!r}", number)
+            _check_copies(f"copies of files {pattern!r}", number)
         self._of_file = 1  # copies of each record of the file that is read
         # By column, the numbers from which on, and how often below the first and from each.
         self._steps = {k: ([*steps], [0, *steps.values()]) for k, steps in self.copies.items()}
@@ -185,15 +187,19 @@ def _numbered(template: str, fields: Sequence[str]) -> str:
 
 def _sorted_copies(column: str, steps: Mapping[float, int]) -> dict[float, int]:
     for first, copies in steps.items():
-        _check_copies(f"of column {column!r} are {copies!r} from {first} up", copies)
+        _check_copies(f"copies of column {column!r} from {first} up", copies)
         if not math.isfinite(first):
-            raise UserError(f"copies of column {column!r} begin at {first}: set a finite number")
+            raise UserError(
+                f"copies of column {column!r}",
+                why=f"begin at {first}",
+                to_set="set a finite number",
+            )
     return dict(sorted(steps.items()))
 
 
-def _check_copies(where: str, copies: int) -> None:
+def _check_copies(setting: str, copies: int) -> None:
     if isinstance(copies, bool) or not isinstance(copies, int) or copies < 0:
-        raise UserError(f"copies {where}: set an integer, 0 to leave such records out")
+        raise UserError(setting, copies, to_set="set an integer, 0 to leave such records out")
 
 
 class Columns(Column):
@@ -220,7 +226,9 @@ class Columns(Column):
         self.features = tuple(columns)
         self._labels = {k: dict(v) for k, v in (labels or {}).items()}
         for unknown in self._labels.keys() - self._columns.keys():
-            raise UserError(f"labels are given for {unknown!r}, but columns for {list(columns)}")
+            raise UserError(
+                "labels", why=f"are given for {unknown!r}, but columns for {list(columns)}"
+            )
         fields = [field for column in self._columns.values() for field in column.fields]
         self.fields = self.text_fields = tuple(dict.fromkeys(fields))
 
@@ -234,14 +242,16 @@ class Columns(Column):
           UserError: a label's name is not one of `names`, or the feature has no column.
         """
         if feature not in self._columns:
-            known = [*self._columns]
-            raise UserError(f"classes are given for {feature!r}, but columns for {known}")
+            why = f"are given for {feature!r}, but columns for {[*self._columns]}"
+            raise UserError("classes", why=why)
         labels = self._labels.get(feature) or {name: name for name in names}
         for label, name in labels.items():
             if name not in names:
                 raise UserError(
-                    f"label {label!r} is called {name!r}, which is not one of the classes "
-                    f"{', '.join(map(repr, names))}: name it among them, or leave that label out"
+                    f"label {label!r}",
+                    why=f"is called {name!r}, which is not one of the classes "
+                    f"{', '.join(map(repr, names))}",
+                    to_set="name it among them, or leave that label out",
                 )
         other = copy.copy(self)
         other._labels = {**self._labels, feature: labels}

@@ -141,7 +141,7 @@ class PartLayout:
     def _records(self, raw: BinaryIO, file: CorpusFile) -> Iterator:
         """Yield the records of a stream of a file, or of a member of an archive."""
         if file.kind in ("parquet", "tar"):
-            raise UserError(f"{file} lies in an archive, where it cannot be read: unpack it")
+            raise UserError(str(file), why="cannot be read in an archive", to_set="unpack it")
         try:
             found, stream = contents.with_contents(raw, file)
             if found.kind in ("csv", "tsv"):
@@ -207,7 +207,11 @@ def _csv_rows(text: TextIO, file: CorpusFile, fields: Sequence[str], longest: in
     def bounded() -> Iterator[str]:
         while line := text.readline(longest):
             if len(line) == longest and line[-1] not in "\r\n":
-                raise UserError(f"{file} has a line of more than {longest:,} characters: cut it")
+                raise UserError(
+                    str(file),
+                    why=f"has a line of more than {longest:,} characters",
+                    to_set="cut it",
+                )
             yield line
 
     found = bounded()
@@ -223,9 +227,10 @@ def _csv_rows(text: TextIO, file: CorpusFile, fields: Sequence[str], longest: in
             line = rows.line_num + 1
     except csv.Error as error:
         raise UserError(
-            f"the row of {file} that begins at line {line} has a quote that does not end, or "
-            f"text behind one that does ({error}): quote the entire field and double each quote "
-            f'in it, "He said ""yes""", or write the file as JSONL'
+            f"the row of {file} that begins at line {line}",
+            why=f"has a quote that does not end, or text behind one that does ({error})",
+            to_set='quote the entire field and double each quote in it, "He said ""yes""", or '
+            "write the file as JSONL",
         ) from error
 
 
@@ -257,7 +262,7 @@ def _parallel_lines(file: CorpusFile, longest: int) -> Iterator:
         streams = [contents.with_contents(*each)[1] for each in opened]
         for pair in itertools.zip_longest(*(lines.of_stream(each, longest) for each in streams)):
             if None in pair:
-                raise UserError(f"{file} have different numbers of lines")
+                raise UserError(str(file), why="have different numbers of lines")
             rows = [values.of_text_line(line) for line in pair]
             texts = zip(PARALLEL_COLUMNS, rows, strict=True)
             bad = [row for row in rows if row in UNUSABLE]
@@ -269,8 +274,9 @@ def check_documents(documents: str) -> None:
     is_line = bool(documents) and not documents.isalpha() and documents == documents.strip()
     if documents not in DOCUMENTS and not is_line:
         raise UserError(
-            f"documents is {documents!r}, but must be {', '.join(DOCUMENTS)} or the line that "
-            "stands between documents, such as '%'"
+            "documents",
+            documents,
+            f"but must be {', '.join(DOCUMENTS)} or the line between documents, such as '%'",
         )
 
 
@@ -295,8 +301,9 @@ def _joined(group: Iterator, longest: int, between: str) -> Any:
 
 def _missing_column(column: str, known: Iterable[str], file: CorpusFile) -> UserError:
     return UserError(
-        f"no column {column!r} in {file}: it has {', '.join(sorted(set(known)))}; name one "
-        "of them as the task's column, or by --column"
+        str(file),
+        why=f"has no column {column!r}, only {', '.join(sorted(set(known)))}",
+        to_set="name one of them as the task's column, or by --column",
     )
 
 

@@ -73,8 +73,8 @@ def client_of(protocol: str) -> Any:
     try:
         return fsspec.filesystem(protocol)
     except ImportError as error:
-        to_do = missing("s3fs") if protocol == "s3" else f"{error} in this environment."
-        raise UserError(f"{protocol}:// cannot be read: {to_do}") from error
+        why = missing("s3fs") if protocol == "s3" else f"{error} in this environment"
+        raise UserError(f"{protocol}://", why=f"cannot be read: {why}") from error
 
 
 def filesystem(url: str) -> tuple[Any, str]:
@@ -111,7 +111,9 @@ def size(file: CorpusFile) -> int | None:
 def known_size(file: CorpusFile) -> int:
     """Return the size of a file that is read by byte ranges, which every such server reports."""
     if (found := size(file)) is None:
-        raise UserError(f"{file} is stored without its size, so copy it to a disk or bucket")
+        raise UserError(
+            str(file), why="is stored without its size", to_set="copy it to a disk or bucket"
+        )
     return found
 
 
@@ -142,8 +144,10 @@ def read_range(file: CorpusFile, start: int, stop: int) -> bytes:
         with _pinned(file) as pin:
             data = fs.cat_file(path, start=start, end=stop, **exact, **pin)
     if len(data) != stop - start:
-        kind = ConnectionError if file.remote else UserError  # a retry reads no more
-        raise kind(f"{file}: {len(data)} bytes arrived of {stop - start}")
+        why = f": {len(data)} bytes arrived of {stop - start}"
+        if file.remote:
+            raise ConnectionError(f"{file}{why}")
+        raise UserError(str(file), why=why)  # a retry reads no more
     return data
 
 
@@ -215,8 +219,9 @@ def open_raw(file: CorpusFile, needs_end: bool = True) -> BinaryIO:
     if needs_end and not http_files.has_end(body):
         body.close()
         raise UserError(
-            f"{file} is sent without its length, so a lost connection would look like its end: "
-            "copy it to a disk or bucket, or compress it, which marks its end"
+            str(file),
+            why="is sent without its length, so a lost connection would look like its end",
+            to_set="copy it to a disk or bucket, or compress it, which marks its end",
         )
     return body
 
@@ -228,9 +233,11 @@ def damaged(file: CorpusFile, error: Exception) -> UserError:
             if other := signatures.what_else(
                 raw.read(signatures.BYTES), file.compression or file.kind
             ):
-                return UserError(f"{file} is {other}")
+                return UserError(str(file), why=f"is {other.what}", to_set=other.to_set)
     return UserError(
-        f"{file} is damaged or cut short ({error}): write or fetch it again, or leave it out"
+        str(file),
+        why=f"is damaged or cut short ({error})",
+        to_set="write or fetch it again, or leave it out",
     )
 
 
@@ -243,8 +250,10 @@ def _assert_unchanged(file: CorpusFile) -> None:
     if file.remote or file.version in (None, disk_facts(file.url)["version"]):
         return
     raise UserError(
-        f"{file} changed after it was listed, so a part of the old and a part of the new "
-        "file would be mixed: start the run again, which compares it with the saved position"
+        str(file),
+        why="changed after it was listed, so a part of the old and a part of the new file would be "
+        "mixed",
+        to_set="start the run again, which compares it with the saved position",
     )
 
 
@@ -259,6 +268,7 @@ def _pinned(file: CorpusFile) -> Iterator[dict[str, str]]:
         if not pin:
             raise
         raise UserError(
-            f"{file} was replaced or deleted after it was listed: restore it, or start the "
-            "corpus over"
+            str(file),
+            why="was replaced or deleted after it was listed",
+            to_set="restore it, or start the corpus over",
         ) from error

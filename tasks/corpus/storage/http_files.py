@@ -152,7 +152,8 @@ def _get(url: str, start: int = 0, stop: int | None = None, version: str | None 
         if error.url != request.full_url:
             raise ConnectionError(f"{answer}, at the address that it leads to") from error
         raise UserError(
-            f"{answer}: check the address in a browser; one that is signed is valid for a time only"
+            why=answer,
+            to_set="check the address in a browser; one that is signed is valid for a time only",
         ) from error
 
 
@@ -207,7 +208,8 @@ def _assert_unchanged(url: str, response, known: Facts) -> None:
 
 def _changed(url: str, what: str, before: str, now: str) -> UserError:
     return UserError(
-        f"{public(url)} changed while it was read (its {what} was {before} and is {now}), so a "
-        "part of the old and a part of the new file would be mixed: restore it, or start the "
-        "corpus over"
+        public(url),
+        why=f"changed while it was read (its {what} was {before} and is {now}), so a part of the "
+        "old and a part of the new file would be mixed",
+        to_set="restore it, or start the corpus over",
     )

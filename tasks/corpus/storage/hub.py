@@ -46,7 +46,7 @@ def find_splits(
     except RuntimeError as error:
         if "scripts are no longer supported" not in str(error):
             raise
-        why = "made by a script, which the datasets library no longer runs"
+        why = "is made by a script, which the datasets library no longer runs"
     except Exception as error:
         if config and revision and "BuilderConfig" in str(error):
             # A run that reads a copy has pinned its commit, where configurations are folders.
@@ -61,15 +61,20 @@ def find_splits(
         if not any(None in found for found in splits.values()):
             _say_renamed(corpus)
             return splits  # type: ignore[return-value]  # without None
-        why = "of no format that is read here"
-    why = f"corpus {corpus!r} is {why}"
+        why = "is of no format that is read here"
     if revision:
-        raise UserError(f"{why}, and the hub has no copy of revision {revision!r}: leave it out")
+        raise UserError(
+            f"corpus {corpus!r}",
+            why=f"{why}, and the hub has no copy of revision {revision!r}",
+            to_set="leave the revision out",
+        )
     try:
         return _copy_in_parquet(corpus, config, PARQUET, why)
     except FileNotFoundError as error:
         raise UserError(
-            f"{why}, and the hub has no copy of it in parquet: give its files by `files`"
+            f"corpus {corpus!r}",
+            why=f"{why}, and the hub has no copy of it in parquet",
+            to_set="give its files by `files`",
         ) from error
 
 
@@ -92,10 +97,16 @@ def _copy_in_parquet(
     urls = {str(s): list(found) for s, found in builder.config.data_files.items()}
     folders = [url.split("/")[-3:-1] for found in urls.values() for url in found]
     if len(configs := {name for name, _ in folders}) > 1:
-        raise UserError(f"{why}; of its copy set `config` to one of {sorted(configs)}")
+        raise UserError(
+            f"corpus {corpus!r}",
+            why=f"{why}, and the hub's copy has several configurations",
+            to_set=f"set `config` to one of {sorted(configs)}",
+        )
     if any(split.startswith("partial-") for _, split in folders):
         raise UserError(
-            f"{why}, and the hub's copy holds only its beginning: give its files by `files`"
+            f"corpus {corpus!r}",
+            why=f"{why}, and the hub's copy holds only its beginning",
+            to_set="give its files by `files`",
         )
     return {split: [CorpusFile(url, "parquet") for url in found] for split, found in urls.items()}
 
@@ -140,34 +151,41 @@ def _explain(error: Exception, corpus: str, config: str | None) -> Exception:
     import huggingface_hub
 
     names = {type(each).__name__ for each in [error, *causes(error)]}
+    name = f"corpus {corpus!r}"
     if "OfflineModeIsEnabled" in names or huggingface_hub.constants.is_offline_mode():
         return Offline(
-            f"corpus {corpus!r} is on the hub, but HF_HUB_OFFLINE or HF_DATASETS_OFFLINE is set: "
-            "unset it, or name local files"
+            name,
+            why="is on the hub, but HF_HUB_OFFLINE or HF_DATASETS_OFFLINE is set",
+            to_set="unset it, or name local files",
         )
     if "LocalEntryNotFoundError" in names or "LocalEntryNotFoundError" in str(error):
         return ConnectionError("the hub does not answer")
     if "GatedRepoError" in names or "is a gated dataset" in str(error):
         token = "" if huggingface_hub.get_token() else ", and set HF_TOKEN or run `hf auth login`"
         return UserError(
-            f"corpus {corpus!r} is gated: accept its conditions at "
-            f"https://huggingface.co/datasets/{corpus} with your account{token}"
+            name,
+            why="is gated",
+            to_set=f"accept its conditions at https://huggingface.co/datasets/{corpus} with your "
+            f"account{token}",
         )
     if isinstance(error, datasets.exceptions.DatasetNotFoundError):
         if huggingface_hub.get_token() is None:
             return UserError(
-                f"corpus {corpus!r} is not on the hub or is private, and no token is set: check "
-                "the name, and set HF_TOKEN or run `hf auth login`"
+                name,
+                why="is not on the hub or is private, and no token is set",
+                to_set="check the name, and set HF_TOKEN or run `hf auth login`",
             )
         return UserError(
-            f"corpus {corpus!r} is not on the hub, or your token may not read it: check the name, "
-            "and that the account of HF_TOKEN or `hf auth login` has access"
+            name,
+            why="is not on the hub, or your token may not read it",
+            to_set="check the name, and that the account of HF_TOKEN or `hf auth login` has access",
         )
     if isinstance(error, ValueError) and "BuilderConfig" in str(error):
-        known = re.findall(r"'([^']+)'", str(error).partition("[")[2])
-        close = difflib.get_close_matches(str(config), known, n=3) or known[:20]
+        configs = re.findall(r"'([^']+)'", str(error).partition("[")[2])
+        near = difflib.get_close_matches(str(config), configs, n=3) or configs[:20]
         return UserError(
-            f"corpus {corpus!r} has no configuration {config!r}; of its {len(known)} the nearest "
-            f"are {', '.join(close)}"
+            name,
+            why=f"has no configuration {config!r}",
+            to_set=f"name one of its {len(configs)}, of which the nearest are {', '.join(near)}",
         )
     return error

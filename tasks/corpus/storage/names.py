@@ -122,12 +122,15 @@ def not_read(url: str) -> UserError:
     name = name_of(url).lower()
     shown = public(url)
     if command := OTHER_FORMATS.get(name.rpartition(".")[2]):
-        return UserError(f"{shown!r} is of a format that is not read: {command.format(shown)}")
+        to_set = f"convert it, {command.format(shown)}"
+        return UserError(shown, why="is of a format that is not read", to_set=to_set)
     if is_other(name):
-        return UserError(f"{shown!r} is not complete: fetch it again, or delete it")
+        return UserError(shown, why="is not complete", to_set="fetch it again, or delete it")
     kinds = ", ".join(f".{kind}" for kind in KINDS)
     return UserError(
-        f"{shown!r} is of no known format: if it is plain text, end its name in .txt; all names "
-        f"that are read end in one of {kinds}, plus {', '.join('.' + c for c in COMPRESSIONS)} if "
-        f"compressed, and a list of addresses is written {LIST + shown!r}"
+        shown,
+        why=f"is of no known format: names of data end in one of {kinds}, plus "
+        f"{', '.join('.' + c for c in COMPRESSIONS)} if compressed",
+        to_set="if it is plain text, end its name in .txt; if it is a list of addresses, write "
+        f"{LIST + shown!r}",
     )

@@ -1,6 +1,7 @@
 """How data of other kinds begin, so that a file that holds what its name does not say is named."""
 
 import re
+from typing import NamedTuple
 
 _RENAMED = "end its name in .{}"
 _KINDS = [  # (how it begins, its suffix, what it is, what to do)
@@ -20,12 +21,16 @@ _KINDS = [  # (how it begins, its suffix, what it is, what to do)
 BYTES = 512  # that show any of them
 
 
-def what_else(head: bytes, *known: str) -> str | None:
-    """Return what data begin so, and what to do, as "gzip data: …"; None for text or `known`.
+class Kind(NamedTuple):
+    """What data are, "gzip data", and what to do about them, as an imperative."""
 
-    `known`: suffixes, such as "gz", of data that are expected.
-    """
-    for beginning, suffix, what, to_do in _KINDS:
-        if suffix not in known and re.match(beginning, head, re.DOTALL):
-            return f"{what}: {to_do.format(suffix)}"
+    what: str
+    to_set: str
+
+
+def what_else(head: bytes, *expected: str) -> Kind | None:
+    """Return the kind of data that begin so; None for text, or for suffixes `expected` ("gz")."""
+    for beginning, suffix, what, to_set in _KINDS:
+        if suffix not in expected and re.match(beginning, head, re.DOTALL):
+            return Kind(what, to_set.format(suffix))
     return None

@@ -2,15 +2,15 @@
 
 import sys
 
-import pytest
-
 import gin
 from fakes import toy
+from fakes.refuses import refuses
 
 
 def test_an_unregistered_task_names_the_nearest():
-    with pytest.raises(ValueError, match="'toy_copy'"):
+    with refuses("MIXTURE_OR_TASK_NAME", "toy_cpoy") as refusal:
         _ = toy.data(mixture_or_task_name="toy_cpoy").provider
+    assert "'toy_copy'" in refusal.value.why
     assert toy.data(mixture_or_task_name=toy.MIXED).provider.name == toy.MIXED
 
 
@@ -23,7 +23,7 @@ def test_the_tasks_of_a_mixture_that_have_the_split_are_known():
 def test_a_module_is_imported_for_its_tasks(tmp_path, monkeypatch):
     (tmp_path / "needs_another.py").write_text("import no_such_module")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ValueError, match="'no_such_module'"):
+    with refuses("DatasetConfig.module", "needs_another"):
         toy.data(module="needs_another")
 
 

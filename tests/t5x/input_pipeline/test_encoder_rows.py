@@ -5,6 +5,7 @@ import pytest
 import seqio
 import tensorflow as tf
 
+from fakes.refuses import refuses
 from t5x.input_pipeline import encoder_rows
 from t5x.input_pipeline.config import DatasetConfig
 from t5x.input_pipeline.stream import TrainStream
@@ -121,10 +122,13 @@ def test_the_converter_of_seqio_makes_the_same_rows(pack):
 
 @pytest.mark.parametrize(
     ("how", "named"),
-    [({"task": UNFIT}, UNFIT), ({"lengths": {"inputs": 8, "targets": 4}}, "targets")],
+    [
+        ({"task": UNFIT}, f"task {UNFIT}"),
+        ({"lengths": {"inputs": 8, "targets": 4}}, "TASK_FEATURE_LENGTHS"),
+    ],
 )
 def test_what_does_not_fit_an_encoder_is_refused(how, named):
-    with pytest.raises(ValueError, match=named):
+    with refuses(named):
         first_batch(**how)
 
 
@@ -135,5 +139,5 @@ def test_features_of_other_lengths_are_refused():
     )
     rows = encoder_rows.EncoderRows(ds.element_spec, LENGTHS, pack=True, task="some")
     examples = next(rows.examples(ds).as_numpy_iterator())
-    with pytest.raises(ValueError, match="loss_weights of some"):
+    with refuses("task some"):
         rows.add(examples)

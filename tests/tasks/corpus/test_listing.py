@@ -8,6 +8,7 @@ import pytest
 
 from common.errors import UserError
 from fakes.file_server import FileServer
+from fakes.refuses import refuses
 from tasks.corpus import listing
 from tasks.corpus.listing import Listing, join_parallel, match_files
 from tasks.corpus.source import CorpusSource
@@ -30,17 +31,18 @@ def test_patterns_give_each_file_once_in_order(tmp_path, monkeypatch):
     assert [file.url for file in found] == [f"{tmp_path}/a.txt", f"{tmp_path}/b.txt"]
     monkeypatch.setenv("HOME", str(tmp_path))
     assert names("~/a*.txt") == ["a.txt"]
-    with pytest.raises(ValueError, match=r"no file matches '.*/\*.csv'\.$"):
+    with refuses(f"{tmp_path}/*.csv"):
         match_files([f"{tmp_path}/*.csv"])
     for pattern in ("absent/*.csv", "absent/a.csv"):
-        with pytest.raises(ValueError, match=f"since there is no folder {tmp_path}/absent\\.$"):
+        with refuses(f"{tmp_path}/{pattern}"):
             match_files([f"{tmp_path}/{pattern}"])
 
 
 @pytest.mark.parametrize("pattern", ["*.txt", "[ab].txt", "**/a.txt?x=1"])
 def test_a_pattern_over_http_is_refused_with_what_to_write(pattern):
-    with pytest.raises(ValueError, match=r"is a pattern, and web servers do not list .*'@https://"):
+    with refuses() as refusal:
         match_files([f"https://example.org/{pattern}"])
+    assert "'@https://" in refusal.value.to_set
     (found,) = match_files(["https://example.org/a.txt?key=*"])
     assert found.url.endswith("key=*")
 
@@ -55,13 +57,14 @@ def test_a_list_names_files_by_address_path_or_pattern(tmp_path):
     folder = f"{tmp_path}/corpus"
     assert found == [f"{folder}/a.txt", f"{folder}/b.txt", lines[3]]
     here.write_text("\n".join(lines))
-    with pytest.raises(ValueError, match=r"'/nowhere/\*.txt', which .*all.map names"):
+    with refuses("/nowhere/*.txt", where="all.map"):
         match_files([f"@{here}"])
     here.write_text("# nothing\n")
-    with pytest.raises(ValueError, match=r"all.map names no file"):
+    with refuses(f"{tmp_path}/all.map"):
         match_files([f"@{here}"])
-    with pytest.raises(ValueError, match=r"no known format.*a list of addresses .*'@"):
+    with refuses(f"{tmp_path}/all.map") as refusal:
         match_files([str(here)])
+    assert f"'@{here}'" in refusal.value.to_set
 
 
 def test_a_list_is_read_in_part_by_the_names_of_its_files(tmp_path):
@@ -69,7 +72,7 @@ def test_a_list_is_read_in_part_by_the_names_of_its_files(tmp_path):
     write(tmp_path, *listed)
     (tmp_path / "all.map").write_text("\n".join(listed))
     assert names(f"@{tmp_path}/all.map#10_*|9_*") == listed[:3]
-    with pytest.raises(ValueError, match=r"all.map names no file that matches '7_\*'"):
+    with refuses(f"{tmp_path}/all.map"):
         match_files([f"@{tmp_path}/all.map#7_*"])
 
 
@@ -95,7 +98,7 @@ def test_a_list_may_be_on_a_server_and_name_files_beside_it(tmp_path, name):
 def test_a_list_from_a_server_names_nothing_of_this_machine(tmp_path, line):
     (tmp_path / "all.txt").write_text(line)
     with FileServer(tmp_path) as server:
-        with pytest.raises(UserError, match="http, https, gs, s3, hf only"):
+        with refuses(f"{server.url}/all.txt"):
             match_files([f"@{server.url}/all.txt"])
 
 
@@ -128,7 +131,7 @@ def test_parallel_files_are_joined(tmp_path):
     joint = join_parallel(a, b)
     assert (joint.sides, joint.stored, files.size(joint)) == ((a, b), (a, b), 8)
     assert Listing.of_another_host(Listing((joint,)).as_json()).files == (joint,)
-    with pytest.raises(ValueError, match=r"same number .*a.ro has 2 and .*b.en has 3"):
+    with refuses("parallel files"):
         join_parallel(a, c)
 
 

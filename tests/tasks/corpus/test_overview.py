@@ -2,8 +2,8 @@
 
 import pytest
 
-from common.errors import UserError
 from fakes.corpora import LINES, write
+from fakes.refuses import refuses
 from tasks.corpus import overview as module
 from tasks.corpus.overview import overview
 from tasks.corpus.source import CorpusSource
@@ -94,5 +94,5 @@ def test_a_line_between_documents_is_noticed_and_divides_them(tmp_path, line):
 
 @pytest.mark.parametrize("documents", ["", "paragraph", "line", " % "])
 def test_a_slip_is_no_line_between_documents(documents):
-    with pytest.raises(UserError, match="paragraphs, files or the line"):
+    with refuses("documents"):
         CorpusSource("/data", documents=documents)

@@ -4,6 +4,7 @@ import pytest
 
 import gin
 from fakes.corpora import LINES, write
+from fakes.refuses import refuses
 from tasks.corpus import source as sources
 from tasks.corpus.listing import Listing
 from tasks.corpus.source import EPOCHS, PARTS, RECORDS, CorpusSource
@@ -38,7 +39,7 @@ def test_a_split_up_to_the_limit_is_permuted(tmp_path, limit, kind, expansion):
 
 def test_a_negative_limit_is_refused(limit):
     limit(-1)
-    with pytest.raises(ValueError, match="gigabytes is -1, but must be 0"):
+    with refuses("tasks.corpus.source.full_shuffle.gigabytes", -1):
         sources.full_shuffle()
 
 

@@ -189,8 +189,8 @@ def test_a_file_may_lack_the_columns_of_filters_but_not_the_first(tmp_path):
     for lacking, others in (("language", "quality, text"), ("quality", "language, text")):
         (first,) = full
         rows = [{key: value for key, value in first.items() if key != lacking}]
-        message = rf"no column '{lacking}' in .*/a\.jsonl: it has {others}"
+        message = rf"/a\.jsonl has no column '{lacking}', only {others}"
         with pytest.raises(tf.errors.InvalidArgumentError, match=message):
             _read(tmp_path, column, a=rows, b=full)
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"no column 'text' in .*/b\.jsonl"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"/b\.jsonl has no column 'text'"):
         _read(tmp_path, column, a=full, b=[{"language": "ro", "quality": 9}])

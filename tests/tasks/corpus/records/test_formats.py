@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from fakes.refuses import refuses
 from tasks.corpus.records import formats
 from tasks.corpus.records.formats import PartLayout
 from tasks.corpus.records.values import MALFORMED
@@ -79,7 +80,7 @@ def test_the_beginning_of_a_file_has_the_columns_and_other_records_may_lack_them
             file.write("\n".join(lines))
     found = records(tmp_path / f"last.{kind}", PartLayout(part_bytes=1000))
     assert (len(found), sum("text" in record for record in found)) == (1200, 600)
-    with pytest.raises(ValueError, match=r"no column 'text' in .*/none\.jsonl.*: it has id"):
+    with refuses(f"{tmp_path}/none.{kind}"):
         records(tmp_path / f"none.{kind}", PartLayout(part_bytes=1000))
 
 
@@ -91,7 +92,7 @@ def test_what_the_beginning_is_does_not_depend_on_the_parts(tmp_path, monkeypatc
     (tmp_path / "late.jsonl").write_text("\n".join(lines[:50] * 3 + lines))
     layout = PartLayout(part_bytes=part_bytes)
     assert len(records(tmp_path / "soon.jsonl", layout)) == 51
-    with pytest.raises(ValueError, match=r"no column 'text' in .*/late\.jsonl: it has id"):
+    with refuses(f"{tmp_path}/late.jsonl"):
         records(tmp_path / "late.jsonl", layout)
 
 
@@ -102,14 +103,14 @@ def test_a_quote_that_does_not_end_is_refused_by_its_line(tmp_path, kind, comma,
     for name, lines in (("last", rows[:-1]), ("before", rows)):
         path = tmp_path / f"{name}.{kind}"
         path.write_text("\n".join(lines).replace(",", comma) + "\n")
-        with pytest.raises(ValueError, match=rf"row of {path} that begins at line 4 .*: quote the"):
+        with refuses(f"the row of {path} that begins at line 4"):
             records(path, PartLayout())
 
 
 @pytest.mark.parametrize(("text", "line"), [('"a\nb\n', 1), ('a\n"b\nc\n', 2)])
 def test_the_line_of_a_quote_is_right_in_the_header_and_behind_it(tmp_path, text, line):
     (tmp_path / "a.csv").write_text(text)
-    with pytest.raises(ValueError, match=rf"that begins at line {line} has a quote"):
+    with refuses(f"the row of {tmp_path}/a.csv that begins at line {line}"):
         records(tmp_path / "a.csv", PartLayout(("a",)))
 
 

@@ -5,6 +5,7 @@ import types
 import datasets
 import pytest
 
+from fakes.refuses import refuses
 from tasks.corpus.storage import hub
 from tasks.corpus.storage.files import CorpusFile
 
@@ -49,19 +50,19 @@ def test_the_copy_is_read_in_place_of_what_cannot_be_read(copied):
 
 
 @pytest.mark.parametrize(
-    ("files", "said"),
+    ("files", "to_set"),
     [
-        ((), "no copy of it in parquet: give its files"),
-        (("a/train/0000.parquet", "b/train/0000.parquet"), r"set `config` to one of \['a', 'b'\]"),
-        (("a/partial-train/0000.parquet",), "only its beginning"),
+        ((), "give its files by `files`"),
+        (("a/train/0000.parquet", "b/train/0000.parquet"), "set `config` to one of ['a', 'b']"),
+        (("a/partial-train/0000.parquet",), "give its files by `files`"),
     ],
 )
-def test_a_copy_that_does_not_do_is_refused_in_a_sentence(copied, files, said):
+def test_a_copy_that_does_not_do_is_refused_in_a_sentence(copied, files, to_set):
     copied(*files)
-    with pytest.raises(ValueError, match=f"corpus 'user/made' is .*{said}"):
-        hub.find_splits("user/made", None, None)
-    with pytest.raises(ValueError, match="no copy of revision 'v2': leave it out"):
-        hub.find_splits("user/made", None, "v2")
+    for revision, remedy in ((None, to_set), ("v2", "leave the revision out")):
+        with refuses("corpus 'user/made'") as refusal:
+            hub.find_splits("user/made", None, revision)
+        assert refusal.value.to_set == remedy
 
 
 @pytest.mark.parametrize("revision", [None, COMMIT])  # a run that resumes pins the copy's commit
@@ -80,6 +81,8 @@ def test_a_gated_data_set_is_named_with_its_page(monkeypatch):
     monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
     monkeypatch.setattr("huggingface_hub.constants.is_offline_mode", lambda: False)
     hub.find_splits.cache_clear()
-    with pytest.raises(ValueError, match=r"gated.*huggingface.co/datasets/user/c .*HF_TOKEN"):
+    with refuses("corpus 'user/c'") as refusal:
         hub.find_splits("user/c", "ron_Latin", None)
+    assert "huggingface.co/datasets/user/c" in refusal.value.to_set
+    assert "HF_TOKEN" in refusal.value.to_set
     hub.find_splits.cache_clear()
