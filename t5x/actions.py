@@ -24,6 +24,7 @@ from common.errors import UserError
 EVENTS = {"TRAIN_EVAL": "evaluate", "INFER_EVAL": "infer"}  # mode to event of `events.jsonl`
 MODES = ("TRAIN", *EVENTS)
 Metrics: TypeAlias = Mapping[str, Mapping[str, Any]]  # by task
+_METRIC = "trainer.EarlyStoppingAction.metric"
 
 
 @dataclasses.dataclass(eq=False)
@@ -41,11 +42,11 @@ class EarlyStoppingAction:
     rtol: float = 0.0  # plus this share of the value before
 
     def __post_init__(self):
-        gin_name = "trainer.EarlyStoppingAction"
         if isinstance(self.metric, str) or len(self.metric) != 2:
             raise UserError(
-                f"{gin_name}.metric is {self.metric!r}; set it to a task and one of its metrics, "
-                "('<task>', '<name>')."
+                _METRIC,
+                self.metric,
+                to_set="set it to a task and one of its metrics, ('<task>', '<name>')",
             )
         self._last: list[float] = []
 
@@ -53,8 +54,7 @@ class EarlyStoppingAction:
         """Return True to stop; raise a UserError if the metric does not exist."""
         value = _measured(self.metric, metrics_by_task)
         if value is None:
-            unknown = _not_measured(self.metric, metrics_by_task)
-            raise UserError(f"trainer.EarlyStoppingAction.metric is {unknown}")
+            raise UserError(_METRIC, tuple(self.metric), *_not_measured(metrics_by_task))
         return self._ends_with(value)
 
     def recall(self, past: Iterable[Metrics]) -> bool:
@@ -91,8 +91,11 @@ class TerminateOnNanAction:
         """Return True to stop; warn if the task or metric is unknown."""
         value = _measured((self.task, self.metric), metrics_by_task)
         if value is None:
-            unknown = _not_measured((self.task, self.metric), metrics_by_task)
-            logging.warning("TerminateOnNanAction's task and metric are %s", unknown)
+            names = (self.task, self.metric)
+            unknown = UserError(
+                "trainer.TerminateOnNanAction", names, *_not_measured(metrics_by_task)
+            )
+            logging.warning("%s", unknown)
             return False
         if math.isfinite(value):
             return False
@@ -108,9 +111,10 @@ def _measured(metric: Sequence[str], metrics_by_task: Metrics) -> float | None:
     return None if value is None else float(scalar)
 
 
-def _not_measured(metric: Sequence[str], metrics_by_task: Metrics) -> str:
-    known = [(task, name) for task, values in metrics_by_task.items() for name in values]
-    return f"{tuple(metric)!r}, which is not measured; set it to one of {known}."
+def _not_measured(metrics_by_task: Metrics) -> tuple[str, str]:
+    """Return why a metric does not serve, and what does."""
+    names = [(task, name) for task, values in metrics_by_task.items() for name in values]
+    return "which is not measured", f"set it to one of {names}"
 
 
 def mode_name(mode: Any) -> str:
@@ -123,13 +127,15 @@ def check_actions(actions: Mapping[Any, Sequence[Any]] | None, evaluates: Sequen
     for name in map(mode_name, actions or {}):
         if name not in MODES:
             raise UserError(
-                f"train.actions has the unknown mode {name!r}; set it to one of "
-                f"{', '.join(map(repr, MODES))}."
+                "train.actions",
+                why=f"has the unknown mode {name!r}",
+                to_set=f"set it to one of {', '.join(map(repr, MODES))}",
             )
         if name not in evaluates:
             raise UserError(
-                f"train.actions has {name!r}, but nothing is evaluated in that mode; set "
-                f"train.{name.lower()}_dataset_cfg, or leave these actions out."
+                "train.actions",
+                why=f"has {name!r}, but nothing is evaluated in that mode",
+                to_set=f"set train.{name.lower()}_dataset_cfg, or leave these actions out",
             )
 
 

@@ -48,7 +48,7 @@ def policy(bad_steps: str | None, optimizer: Any) -> str:
     chosen = bad_steps or ("skip" if skips else "stop")
     if chosen not in ("stop", "skip", "go_back"):
         raise UserError(
-            f"trainer.Trainer.bad_steps is {bad_steps!r}; set it to 'stop', 'skip' or 'go_back'."
+            "trainer.Trainer.bad_steps", bad_steps, to_set="set it to 'stop', 'skip' or 'go_back'"
         )
     return chosen
 

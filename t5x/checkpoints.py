@@ -106,8 +106,10 @@ class Checkpointer:
                 layout.remove_leftovers(self.run_folder)
             except OSError as error:
                 raise UserError(
-                    f"MODEL_DIR {run_folder} cannot be written ({error}); set it to a folder "
-                    "that can."
+                    "MODEL_DIR",
+                    folder,
+                    f"which cannot be written ({error})",
+                    "set it to a folder that can",
                 ) from error
         self.last_complete = layout.latest_step(self.run_folder)
         self.best = BestCheckpoints(self.run_folder, c.keep_best, c.metric, c.mode)
@@ -255,16 +257,15 @@ class Checkpointer:
     def _failed(self, name: str, error: BaseException) -> SaveError:
         """Remove what a failed save has left, and return its SaveError."""
         last = self.last_complete
-        message = f"{name} could not be written to {self.run_folder}: {reason_of(error)}. " + (
-            "There is no earlier one." if last is None else f"checkpoint_{last} is complete."
-        )
+        earlier = "there is no earlier one" if last is None else f"checkpoint_{last} is complete"
         # If storage hangs, another call to it would hang too.
         if self._is_first and self._may_delete() and not isinstance(error, TimeoutError):
             try:  # on a full disk the incomplete one takes the space
                 layout.remove_leftovers(self.run_folder)
             except OSError as second:
                 logging.warning("Its remains could not be removed: %s", second)
-        return SaveError(message)
+        why = f"could not be written to {self.run_folder}: {reason_of(error)}"
+        return SaveError(name, why=why, to_set=earlier)
 
 
 def reason_of(error: BaseException) -> str:

@@ -57,8 +57,9 @@ def mesh_axes(
     unknown = {a for a in logical_axes if a} - {name for name, _ in rules}
     if unknown:
         raise UserError(
-            f"Logical axes {sorted(unknown)} have no rule; add them to "
-            "partitioning.standard_logical_axis_rules.additional_rules."
+            f"Logical axes {sorted(unknown)}",
+            why="have no rule",
+            to_set="add them to partitioning.standard_logical_axis_rules.additional_rules",
         )
     spec: dict[int, str | None] = {}
     for name, mesh_axis in rules:
@@ -100,15 +101,20 @@ class PjitPartitioner:
     ):
         if not params_on_devices:
             raise UserError(
-                "PjitPartitioner.params_on_devices=False is not supported; leave it True."
+                "PjitPartitioner.params_on_devices",
+                False,
+                "which is not supported",
+                "leave it True",
             )
         self.hybrid = hybrid_shape(ici_mesh_shape, dcn_mesh_shape)
         self.submesh = tuple(model_parallel_submesh or ()) if not self.hybrid else ()
         submesh = math.prod(self.submesh) if self.submesh else None
         if num_partitions and submesh and num_partitions not in (1, submesh):
             raise UserError(
-                f"PjitPartitioner.num_partitions is {num_partitions} but model_parallel_submesh "
-                f"{self.submesh} has {submesh} devices; set one of them."
+                "PjitPartitioner.num_partitions",
+                num_partitions,
+                f"but model_parallel_submesh {self.submesh} has {submesh} devices",
+                "set one of them",
             )
         self.num_partitions = submesh or num_partitions or 1
         if self.hybrid:
@@ -126,15 +132,19 @@ class PjitPartitioner:
             if self.backend is None:
                 raise
             raise UserError(
-                f"PjitPartitioner.backend is {self.backend!r}, which this machine does not have "
-                f"({error}); set it to None for the best one."
+                "PjitPartitioner.backend",
+                self.backend,
+                f"which this machine does not have ({error})",
+                "set it to None for the best one",
             ) from error
         count, model = len(devices), self.num_partitions
         if count % model:
             raise UserError(
-                f"PjitPartitioner.num_partitions is {model}, which does not divide the {count} "
-                f"{devices[0].platform.upper()} device{'s' * (count > 1)} of this run; pass "
-                f"--gin.partitioning.PjitPartitioner.num_partitions={math.gcd(count, model)}."
+                "PjitPartitioner.num_partitions",
+                model,
+                f"which does not divide the {count} {devices[0].platform.upper()} "
+                f"device{'s' * (count > 1)} of this run",
+                f"pass --gin.partitioning.PjitPartitioner.num_partitions={math.gcd(count, model)}",
             )
         if self.hybrid:
             grid = hybrid_grid(devices, *self.hybrid)
@@ -160,10 +170,12 @@ class PjitPartitioner:
         pieces = parts * (num_microbatches or 1)
         if batch_size % pieces:
             raise UserError(
-                f"{name} is {batch_size}, not a multiple of {parts} data-parallel devices × "
-                f"{num_microbatches or 1} microbatches; set it to a multiple of {pieces}, or "
-                "change trainer.Trainer.num_microbatches or "
-                "partitioning.PjitPartitioner.num_partitions."
+                name,
+                batch_size,
+                f"but must be a multiple of {parts} data-parallel devices × "
+                f"{num_microbatches or 1} microbatches",
+                f"set it to a multiple of {pieces}, or change trainer.Trainer.num_microbatches or "
+                "partitioning.PjitPartitioner.num_partitions",
             )
 
     def host_rows(self, batch_size: int) -> tuple[int, int]:
@@ -211,8 +223,10 @@ def submesh_grid(devices: Sequence[jax.Device], submesh: Sequence[int]) -> np.nd
     submesh = (*submesh, 1, 1, 1)[:4]
     if any(s % b for s, b in zip(size, submesh, strict=True)):
         raise UserError(
-            f"PjitPartitioner.model_parallel_submesh {submesh} does not tile the slice "
-            f"{size} (x, y, z, core); set it to divisors of these."
+            "PjitPartitioner.model_parallel_submesh",
+            submesh,
+            f"which does not tile the slice {size} (x, y, z, core)",
+            "set it to divisors of these",
         )
     block = lambda d: tuple(p // b for p, b in zip(place(d), submesh, strict=True))
     ordered = sorted(devices, key=lambda d: (block(d), place(d)))
@@ -227,8 +241,10 @@ def hybrid_shape(
         return None
     if not (ici and dcn and len(ici) == len(dcn) == 3):
         raise UserError(
-            f"PjitPartitioner.ici_mesh_shape is {ici} and dcn_mesh_shape {dcn}; set both to "
-            "(replica, data, model), or neither."
+            "PjitPartitioner.ici_mesh_shape",
+            ici,
+            f"and dcn_mesh_shape {dcn}",
+            "set both to (replica, data, model), or neither",
         )
     return tuple(ici), tuple(dcn)
 
@@ -242,9 +258,11 @@ def hybrid_grid(
     """
     if math.prod(ici) * math.prod(dcn) != len(devices):
         raise UserError(
-            f"PjitPartitioner.ici_mesh_shape {ici} times dcn_mesh_shape {dcn} is "
-            f"{math.prod(ici) * math.prod(dcn)} devices, and there are {len(devices)}; set them to "
-            "shapes whose product is that."
+            "PjitPartitioner.ici_mesh_shape",
+            ici,
+            f"which times dcn_mesh_shape {dcn} is {math.prod(ici) * math.prod(dcn)} devices, but "
+            f"there are {len(devices)}",
+            "set them to shapes whose product is that",
         )
     granules = {"process_is_granule": not hasattr(devices[0], "slice_index")}
     grid = mesh_utils.create_hybrid_device_mesh(ici, dcn, devices, **granules)

@@ -221,6 +221,8 @@ def _check_xla_options(options: Mapping[str, str | int | bool]) -> None:
         jax.jit(lambda: 0, compiler_options=dict(options)).lower().compile()
     except (jax.errors.JaxRuntimeError, TypeError, ValueError) as error:
         raise UserError(
-            f"trainer.Trainer.xla_options is {dict(options)}, which XLA refuses: "
-            f"{first_line(error)}; correct it or leave it out."
+            "trainer.Trainer.xla_options",
+            dict(options),
+            f"which XLA refuses: {first_line(error)}",
+            "correct it or leave it out",
         ) from error

@@ -57,15 +57,17 @@ class SaveCheckpointConfig:
         names_one = kind in ("training_eval", "inference_eval") and len(rest) == 2
         if self.keep_best and not names_one:
             raise UserError(
-                f"SaveCheckpointConfig.keep_best is {self.keep_best}, but "
-                f"SaveCheckpointConfig.metric is {self.metric!r}, which names no metric of a task; "
-                "set metric to 'inference_eval/<task>/<name>' or 'training_eval/<task>/<name>'."
+                "SaveCheckpointConfig.metric",
+                self.metric,
+                f"which names no metric of a task, but keep_best is {self.keep_best}",
+                "set metric to 'inference_eval/<task>/<name>' or 'training_eval/<task>/<name>'",
             )
         if self.metric and not self.keep_best:
             raise UserError(
-                f"SaveCheckpointConfig.metric is {self.metric!r}, but "
-                f"SaveCheckpointConfig.keep_best is {self.keep_best}, so no checkpoint is kept for "
-                "that metric; set keep_best to 1 or more."
+                "SaveCheckpointConfig.keep_best",
+                self.keep_best,
+                f"so no checkpoint is kept for SaveCheckpointConfig.metric {self.metric!r}",
+                "set keep_best to 1 or more",
             )
 
 
@@ -99,8 +101,9 @@ class RestoreCheckpointConfig:
                 re.compile(pattern)
             except re.error as error:
                 raise UserError(
-                    f"RestoreCheckpointConfig.assignment_map has {pattern!r}, which is not a "
-                    f"regular expression: {error}."
+                    "RestoreCheckpointConfig.assignment_map",
+                    why=f"has {pattern!r}, which is not a regular expression: {error}",
+                    to_set="correct it",
                 ) from error
         _check_unset(self, "checkpointer_cls", "checkpoint_manager_cls", "state_transformation_fns")
         _check_unset(self, "is_tensorflow")
@@ -141,11 +144,16 @@ def checkpoint_paths(config: RestoreCheckpointConfig) -> list[str]:
         found = found[-1:] if config.mode == "latest" else found
     if not paths:
         raise UserError(
-            f"RestoreCheckpointConfig.path is {config.path!r}, which names no checkpoint; set "
-            "CHECKPOINT_PATH to one."
+            "RestoreCheckpointConfig.path",
+            config.path,
+            "which names no checkpoint",
+            "set CHECKPOINT_PATH to one",
         )
     if not found:
-        raise UserError(" ".join(_why_none(config.mode, path) for path in paths))
+        errors = [_nothing_found(config.mode, path) for path in paths]
+        if len(errors) == 1:
+            raise errors[0]
+        raise UserError(why="; ".join(error.fault for error in errors), to_set=errors[0].to_set)
     if config.mode == "specific":
         for path in paths:
             if path not in found:
@@ -157,19 +165,24 @@ def _all_in(folder: str) -> list[str]:
     return [layout.step_folder(folder, step) for step in layout.all_steps(folder)]
 
 
-def _why_none(mode: str, path: str) -> str:
+def _nothing_found(mode: str, path: str) -> UserError:
     if mode == "specific":
-        return layout.why_no_checkpoint(path)
+        return layout.no_checkpoint(path)
     if mode == "best" and _all_in(path):
-        return (
-            f"{path} has checkpoints but no record of the best one; train with "
-            "utils.SaveCheckpointConfig.keep_best, or set RestoreCheckpointConfig.mode = 'latest'."
+        return UserError(
+            path,
+            why="has checkpoints but no record of the best one",
+            to_set="train with utils.SaveCheckpointConfig.keep_best, or set "
+            "RestoreCheckpointConfig.mode = 'latest'",
         )
     if layout.kind(path):
-        return f"{path} is itself a checkpoint: set RestoreCheckpointConfig.mode = 'specific'."
-    return (
-        f"RestoreCheckpointConfig.path {path} has no folder checkpoint_<step> that is complete, "
-        f"so mode {mode!r} finds nothing."
+        to_set = "set RestoreCheckpointConfig.mode = 'specific'"
+        return UserError(path, why="is itself a checkpoint", to_set=to_set)
+    return UserError(
+        "RestoreCheckpointConfig.path",
+        path,
+        f"which has no folder checkpoint_<step> that is complete, so mode {mode!r} finds nothing",
+        "set CHECKPOINT_PATH to a folder that has one",
     )
 
 
@@ -177,6 +190,7 @@ def _check_unset(config: Any, *names: str) -> None:
     for name in names:
         if getattr(config, name):
             raise UserError(
-                f"{type(config).__name__}.{name} is not supported here; leave it out, or run the "
-                "recipe with T5X itself (T5X_DIR)."
+                f"{type(config).__name__}.{name}",
+                why="is not supported here",
+                to_set="leave it out, or run the recipe with T5X itself (T5X_DIR)",
             )

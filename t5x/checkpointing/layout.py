@@ -19,7 +19,7 @@ from etils import epath
 
 from common.errors import UserError
 from common.small_files import read_json
-from t5x.checkpointing.lazy_array import DamagedCheckpoint, parsing
+from t5x.checkpointing.lazy_array import RESTORE_ANOTHER, DamagedCheckpoint, parsing
 
 _STEP = re.compile(r"checkpoint_(0|[1-9][0-9]*)")  # 013 is no step, or two names were one
 _TEMPORARY = ".orbax-checkpoint-tmp"
@@ -84,8 +84,9 @@ def damaged_steps(run_folder: str) -> list[int]:
         path = os.path.join(run_folder, name)
         if step_of(name) is not None and "://" not in path and not os.path.isdir(path):
             raise UserError(
-                f"{path} has the name of a checkpoint, but is no folder, nor a link to one: move "
-                "it away."
+                path,
+                why="has the name of a checkpoint, but is no folder, nor a link to one",
+                to_set="move it away",
             )
     found = []
     for step in _steps(run_folder):
@@ -107,24 +108,30 @@ def latest_checkpoint(run_folder: str) -> str | None:
     return None if step is None else step_folder(run_folder, step)
 
 
-def why_no_checkpoint(path: str) -> str:
-    """Return a sentence for the user on why `kind(path)` is None."""
+def no_checkpoint(path: str) -> UserError:
+    """Return the error that tells why `kind(path)` is None."""
     folder = epath.Path(path)
     if epath.Path(f"{path}.index").exists():
-        return f"{path} is a TensorFlow checkpoint, which is not supported; convert it with T5X."
+        why = "is a TensorFlow checkpoint, which is not supported"
+        return UserError(path, why=why, to_set="convert it with T5X")
     if not folder.exists():
-        return f"There is no checkpoint {path}: the path does not exist."
+        return UserError(path, why="does not exist", to_set="name a checkpoint that does")
     if steps := all_steps(path):
-        return (
-            f"{path} is not a checkpoint but a folder of {len(steps)}; name one, such as "
-            f"{step_folder(path, steps[-1])}, or set RestoreCheckpointConfig.mode = 'latest'."
+        return UserError(
+            path,
+            why=f"is not a checkpoint but a folder of {len(steps)}",
+            to_set=f"name one, such as {step_folder(path, steps[-1])}, or set "
+            "RestoreCheckpointConfig.mode = 'latest'",
         )
+    earlier = "restore an earlier one"
     lost_index = not any((folder / "state" / name).exists() for name in _ORBAX_FILES)
     if lost_index and not _is_unfinished(folder) and any(folder.iterdir()):
-        return f"{path} is damaged (its `state` has no index); restore an earlier one."
+        return UserError(path, why="is damaged (its `state` has no index)", to_set=earlier)
     if (folder / _METADATA).exists() or (folder / "state").exists():
-        return f"{path} is a checkpoint whose save was interrupted; restore an earlier one."
-    return f"{path} holds no checkpoint: neither a file `checkpoint` nor a folder `state`."
+        why = "is a checkpoint whose save was interrupted"
+        return UserError(path, why=why, to_set=earlier)
+    why = "holds no checkpoint: neither a file `checkpoint` nor a folder `state`"
+    return UserError(path, why=why, to_set="name another folder")
 
 
 def dataset_folder(folder: str) -> str | None:
@@ -147,8 +154,9 @@ def check_position(run_folder: str, step: int) -> None:
         earlier = [s for s in all_steps(run_folder) if s < step]
         if any(dataset_folder(step_folder(run_folder, s)) for s in earlier):
             raise DamagedCheckpoint(
-                f"{folder}/dataset is missing, though a data position was saved; restore another "
-                "checkpoint."
+                f"{folder}/dataset",
+                why="is missing, though a data position was saved",
+                to_set=RESTORE_ANOTHER,
             )
 
 
@@ -185,8 +193,10 @@ def check_checksums(folder: str) -> None:
         save = sums.pop(SAVE, None)
         if metadata and metadata.get(SAVE) != save:
             raise DamagedCheckpoint(
-                f"{folder} is the data position of save {save}, and the rest of the checkpoint is "
-                f"of save {metadata.get(SAVE)}; restore another checkpoint."
+                folder,
+                why=f"is the data position of save {save}, and the rest of the checkpoint is of "
+                f"save {metadata.get(SAVE)}",
+                to_set=RESTORE_ANOTHER,
             )
     for name, checksum in sums.items():
         with parsing(path / name):

@@ -31,10 +31,9 @@ class DamagedCheckpoint(UserError):
     """A checkpoint whose files are cut off, missing or unreadable."""
 
 
+RESTORE_ANOTHER = "restore another checkpoint"
 # Turns what a damaged or missing file of a checkpoint makes a parser raise into DamagedCheckpoint.
-parsing = functools.partial(
-    small_files.parsing, advice="restore another checkpoint", kind=DamagedCheckpoint
-)
+parsing = functools.partial(small_files.parsing, advice=RESTORE_ANOTHER, kind=DamagedCheckpoint)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,8 +64,10 @@ class LazyArray:
         """Raise DamagedCheckpoint for another digest than the writer's."""
         if found != self.digest:
             raise DamagedCheckpoint(
-                f"{self.name} is not what was saved (its digest is {found:08x}, not "
-                f"{self.digest:08x}), so the checkpoint is damaged; restore another one."
+                self.name,
+                why=f"is not what was saved (its digest is {found:08x}, not {self.digest:08x}), so "
+                "the checkpoint is damaged",
+                to_set=RESTORE_ANOTHER,
             )
 
 
@@ -118,7 +119,7 @@ def storage(folder: str, ocdbt_path: str | None = None) -> dict[str, Any]:
     if not is_remote:
         base = {"driver": "file", "path": os.path.abspath(folder) + "/"}
     elif scheme != "gs":
-        raise UserError(f"{folder} is neither local nor under gs://; copy it there.")
+        raise UserError(folder, why="is neither local nor under gs://", to_set="copy it there")
     else:
         bucket, _, path = address.partition("/")
         base = {"driver": "gcs", "bucket": bucket, "path": path.rstrip("/") + "/"}
@@ -133,10 +134,11 @@ def _readable(name: str, read: Callable[[], Any]) -> Any:
     except ValueError as error:  # tensorstore raises it for almost everything
         reason = first_line(error)[:300]
         if _TRANSIENT.match(reason):
-            raise Failure(
-                f"{name} cannot be read now ({reason}); the same command tries again."
-            ) from error
+            why = f"cannot be read now ({reason})"
+            raise Failure(name, why=why, to_set="the same command tries again") from error
         raise DamagedCheckpoint(
-            f"{name} cannot be read from its checkpoint, so the checkpoint is incomplete or "
-            f"damaged ({reason}); restore another one."
+            name,
+            why="cannot be read from its checkpoint, so the checkpoint is incomplete or damaged "
+            f"({reason})",
+            to_set=RESTORE_ANOTHER,
         ) from error

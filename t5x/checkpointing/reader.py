@@ -44,14 +44,13 @@ def open_checkpoint(path: str) -> dict[str, LazyArray]:
     if kind == "legacy":
         return _read_legacy(path)
     if kind is None:
-        raise UserError(layout.why_no_checkpoint(path))
+        raise layout.no_checkpoint(path)
     arrays = _read_orbax(os.path.join(path, "state"))
     with parsing(path):
         digests = dict(layout.custom_metadata(path).get(DIGESTS) or {})  # T5X writes none
     if lost := sorted(digests.keys() - arrays.keys()):
-        raise DamagedCheckpoint(
-            f"{path} has lost {lost[0]}, so the checkpoint is damaged; restore another one."
-        )
+        why = f"has lost {lost[0]}, so the checkpoint is damaged"
+        raise DamagedCheckpoint(path, why=why, to_set=lazy_array.RESTORE_ANOTHER)
     return {n: dataclasses.replace(a, digest=digests.get(n)) for n, a in arrays.items()}
 
 
@@ -94,7 +93,8 @@ def _orbax_index(folder: str) -> tuple[dict[str, Any], dict[str, str], bool]:
         ]
         stored = {"/".join(path): ".".join(path) for path in paths}
     if described.get("use_zarr3"):
-        raise UserError(f"{folder} is written as zarr 3, which T5X does not write.")
+        why = "is written as zarr 3, which T5X does not write"
+        raise UserError(folder, why=why, to_set="save it again with T5X")
     return {}, stored, not described.get("store_array_data_equal_to_fill_value")
 
 
@@ -115,8 +115,10 @@ def _read_legacy(folder: str) -> dict[str, LazyArray]:
             arrays[name] = lazy_array.from_numpy(leaf)
         elif leaf.get("dtype") == "uint16":
             raise UserError(
-                f"{folder} was written before June 2021 (version {state.get('version')}) and "
-                f"holds {name} as uint16; save it again with T5X."
+                folder,
+                why=f"was written before June 2021 (version {state.get('version')}) and holds "
+                f"{name} as uint16",
+                to_set="save it again with T5X",
             )
         else:
             with parsing(index):

@@ -85,7 +85,8 @@ def restore(
     absent = [n for n in found.wanted if n not in flat]
     if absent:
         if initial is None:
-            raise UserError(f"{path} lacks {_several(absent)}, and no initial values are given.")
+            why = f"lacks {_several(absent)}, and no initial values are given"
+            raise UserError(path, why=why, to_set="restore another checkpoint")
         values = by_name(initial())
         flat |= {name: values[name] for name in absent}
     named = [n for n in absent if not (reason and n.startswith(_OPTIMIZER))]
@@ -103,8 +104,9 @@ def check_name(path: str, arrays: Arrays | None = None) -> None:
     step = _step(path, reader.open_checkpoint(path) if arrays is None else arrays)
     if layout.step_of(path) not in (None, step):
         raise UserError(
-            f"{path} holds the state of step {step}: give it its name back, checkpoint_{step}, or "
-            "move it away."
+            path,
+            why=f"holds the state of step {step}",
+            to_set=f"give it its name back, checkpoint_{step}, or move it away",
         )
 
 
@@ -133,35 +135,35 @@ def match(
         in_body = any(n.startswith(("target/encoder/", "target/decoder/")) for n in missing)
         if in_body and None not in (kind, other) and kind != other:
             raise UserError(
-                f"{path} is of {kind}, and the model is {other}; name another checkpoint, or "
-                "include the MODEL of this one."
+                path,
+                why=f"is of {kind}, and the model is {other}",
+                to_set="name another checkpoint, or include the MODEL of this one",
             )
         own_table = "target/encoder/layers_0/relpos_bias/rel_embedding"
         if (own_table in arrays) != (own_table in wanted):
             raise UserError(
-                f"{path} lacks {missing[0]}, since it has {_TABLES[own_table in arrays]}; set "
-                f"network.T5Config.own_relative_bias = {own_table in arrays}."
+                path,
+                why=f"lacks {missing[0]}, since it has {_TABLES[own_table in arrays]}",
+                to_set=f"set network.T5Config.own_relative_bias = {own_table in arrays}",
             )
-        raise UserError(
-            f"{path} lacks {_several(missing)}; check the MODEL include in the gin file, or "
-            + _remedy(config, "fallback_to_scratch = True to start these from scratch")
-        )
+        remedy = _remedy(config, "fallback_to_scratch = True to start these from scratch")
+        raise UserError(path, why=f"lacks {_several(missing)}", to_set=remedy)
     # 3. Parameters that the model lacks are ignored, if that is allowed.
     taken = set(sources.values()) | wanted.keys()
     ignored = sorted(n for n in arrays if _is_parameter(n) and n not in taken)
     if ignored and (config is None or config.strict):
-        raise UserError(
-            f"{path} has {_several(ignored)}, which the model does not have; check the MODEL "
-            f"include in the gin file, or {_remedy(config, 'strict = False to ignore these')}"
-        )
+        why = f"has {_several(ignored)}, which the model does not have"
+        raise UserError(path, why=why, to_set=_remedy(config, "strict = False to ignore these"))
     # 4. Shapes must agree.
     _check_shapes(path, arrays, sources, wanted)
     # 5. The optimizer's state is restored completely or not at all.
     reason = _why_no_optimizer(arrays, sources, wanted, kept.union(missing)) or other_optimizer
     if reason and config is None:
         raise UserError(
-            f"{path} does not fit this run's optimizer: {reason}; set OPTIMIZER to its previous "
-            "value, or start a new MODEL_DIR with RestoreCheckpointConfig.path on this checkpoint."
+            path,
+            why=f"does not fit this run's optimizer: {reason}",
+            to_set="set OPTIMIZER to its previous value, or start a new MODEL_DIR with "
+            "RestoreCheckpointConfig.path on this checkpoint",
         )
     if reason:
         sources = {n: s for n, s in sources.items() if not n.startswith(_OPTIMIZER)}
@@ -172,10 +174,11 @@ def match(
 
 
 def _remedy(config: RestoreCheckpointConfig | None, setting: str) -> str:
-    """Return what else to set; a run's own checkpoint takes no RestoreCheckpointConfig."""
+    """Return what to set; a run's own checkpoint takes no RestoreCheckpointConfig."""
+    check = "check the MODEL include in the gin file, or set"
     if config is None:
-        return "set another MODEL_DIR, since this one holds the run of another model."
-    return f"set RestoreCheckpointConfig.{setting}."
+        return f"{check} another MODEL_DIR, since this one holds the run of another model"
+    return f"{check} RestoreCheckpointConfig.{setting}"
 
 
 def _network(names: Iterable[str]) -> str | None:
@@ -203,8 +206,9 @@ def _assign(
             sources[name] = source = found.expand(replacement)
             if source not in arrays:
                 raise UserError(
-                    f"RestoreCheckpointConfig.assignment_map sends {name} to {source}, which the "
-                    f"checkpoint lacks; it has {_several(sorted(arrays))}."
+                    "RestoreCheckpointConfig.assignment_map",
+                    why=f"sends {name} to {source}, which the checkpoint lacks",
+                    to_set=f"send it to one that it has, such as {_several(sorted(arrays))}",
                 )
             break
         else:
@@ -214,8 +218,9 @@ def _assign(
         # A model without an optimizer (evaluation) may share the map of one that has it.
         if pattern not in used and not (pattern.startswith("state") and "state/step" not in wanted):
             raise UserError(
-                f"RestoreCheckpointConfig.assignment_map has {pattern!r}, which matches no name "
-                f"of the model fully; it has {_several(sorted(wanted))}."
+                "RestoreCheckpointConfig.assignment_map",
+                why=f"has {pattern!r}, which matches no name of the model fully",
+                to_set=f"match one that it has, such as {_several(sorted(wanted))}",
             )
     return sources, kept
 
@@ -229,8 +234,10 @@ def _check_shapes(
         found, expected = map(list, shapes[wrong[0]])
         more = f" ({len(wrong) - 1} more differ)" if len(wrong) > 1 else ""
         raise UserError(
-            f"{path} is of another shape: {sources[wrong[0]]} is {found} and the model's "
-            f"{expected}{more}; check the MODEL include in the gin file (sizes, vocabulary)."
+            path,
+            why=f"is of another shape: {sources[wrong[0]]} is {found} and the model's "
+            f"{expected}{more}",
+            to_set="check the MODEL include in the gin file (sizes, vocabulary)",
         )
 
 

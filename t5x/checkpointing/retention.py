@@ -60,8 +60,10 @@ class BestCheckpoints:
         if not isinstance(value, int | float) and not hasattr(value, "item"):
             known = [f"{kind}/{t}/{n}" for t, values in results[kind].items() for n in values]
             raise UserError(
-                f"SaveCheckpointConfig.metric is {self.metric!r}, and the evaluation at step "
-                f"{step} measured only {', '.join(sorted(known))}; set it to one of these."
+                "SaveCheckpointConfig.metric",
+                self.metric,
+                f"but the evaluation at step {step} measured only {', '.join(sorted(known))}",
+                "set it to one of these",
             )
         if math.isnan(value := float(value)):
             return False

@@ -118,8 +118,9 @@ class TrainingRun:
                 return self._run(step, evaluate_first)
         except tf.errors.OpError as error:  # from writing metrics; reading data has its own errors
             raise Failure(
-                f"{self.model_dir} cannot be written ({reason_of(error)}). Once that is fixed, the "
-                "same command resumes from the last checkpoint."
+                self.model_dir,
+                why=f"cannot be written ({reason_of(error)})",
+                to_set="once that is fixed, the same command resumes from the last checkpoint",
             ) from error
 
     def _run(self, step: int, evaluate_first: bool) -> int:

@@ -97,15 +97,19 @@ def check_periods(plan: TrainingPlan) -> None:
         short, long = sorted((plan.eval_period, plan.save_period))
         if long % short:
             raise UserError(
-                f"utils.SaveCheckpointConfig.period is {plan.save_period} and EVAL_PERIOD "
-                f"(train.eval_period) is {plan.eval_period}, but one must be a multiple of the "
-                f"other: set EVAL_PERIOD to a divisor or a multiple of {plan.save_period}."
+                "EVAL_PERIOD (train.eval_period)",
+                plan.eval_period,
+                f"but utils.SaveCheckpointConfig.period is {plan.save_period}, and one must be a "
+                "multiple of the other",
+                f"set EVAL_PERIOD to a divisor or a multiple of {plan.save_period}",
             )
     if plan.eval_period and plan.stats_period and plan.eval_period % plan.stats_period:
         raise UserError(
-            f"train.stats_period is {plan.stats_period} and does not divide EVAL_PERIOD "
-            f"(train.eval_period), which is {plan.eval_period}, so evaluations would have no "
-            "training loss beside them: set one of them."
+            "train.stats_period",
+            plan.stats_period,
+            f"but must divide EVAL_PERIOD (train.eval_period), which is {plan.eval_period}, or "
+            "evaluations would have no training loss beside them",
+            "set one of them",
         )
 
 

@@ -39,16 +39,16 @@ def raise_together(do: Callable[[], T], *kinds: type[Exception]) -> T:
     if codes.any():
         kind = kinds[codes.max() - 1]
         kind = {ValueError: UserError, RuntimeError: Failure}.get(kind, kind)
-        raise kind(_who_failed(np.flatnonzero(codes).tolist()))
+        raise _of_hosts(kind, np.flatnonzero(codes).tolist())
     return cast(T, result)
 
 
-def _who_failed(hosts: Sequence[int]) -> str:
+def _of_hosts(kind: type[Exception], hosts: Sequence[int]) -> Exception:
+    """Return the error of other hosts than this one."""
     *others, last = map(str, hosts)
-    if not others:
-        return f"Host {last} of {jax.process_count()} failed; its own log says why."
-    names = f"{', '.join(others)} and {last}"
-    return f"Hosts {names} of {jax.process_count()} failed; their own logs say why."
+    names = f"Hosts {', '.join(others)} and {last}" if others else f"Host {last}"
+    fields = {"why": f"{names} of {jax.process_count()} failed", "to_set": "read their own logs"}
+    return kind(**fields) if issubclass(kind, CommandError) else kind(CommandError(**fields))
 
 
 def broadcast_from_first(find: Callable[[], T]) -> T:

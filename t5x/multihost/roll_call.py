@@ -154,7 +154,8 @@ def _report(worker: Worker, mine: Facts, seconds: float) -> CommandError | None:
                 return None
             if answer.status in (_MISSING, _DIFFERENT):
                 kind = Failure if answer.status == _MISSING else UserError
-                return kind(**json.loads(answer.read()))
+                fields = json.loads(answer.read())
+                return kind(**{name: printable(text) for name, text in fields.items()})
         time.sleep(0.5)
     return _absent([0], worker, seconds)
 
@@ -180,14 +181,21 @@ def difference(reports: Sequence[Facts]) -> UserError | None:
     workers: dict[str, list[int]] = {}  # by value
     for index, report in enumerate(reports):
         workers.setdefault(report.get(name, "missing"), []).append(index)
-    values = " and ".join(f"{value} on {_names(indices)}" for value, indices in workers.items())
+    values = " and ".join(
+        f"{printable(value)} on {_names(indices)}" for value, indices in workers.items()
+    )
     more = f" (and {len(others)} more differ)" if others else ""
     return UserError(
-        name,
+        printable(name),
         why=f"is {values}{more}",
         to_set="give all of them the same code and packages (python3 launch/tpu.py setup NAME "
         "ZONE), flags and data",
     )
+
+
+def printable(text: str) -> str:
+    """Return what a terminal may show of another worker's text."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text[:2000])
 
 
 def _names(workers: Collection[int]) -> str:

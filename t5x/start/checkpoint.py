@@ -9,7 +9,6 @@ import dataclasses
 import functools
 import json
 import os
-import re
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -36,7 +35,7 @@ class Start:
     path: str | None  # None to start from scratch
     config: RestoreCheckpointConfig | None  # of another run's checkpoint; None for the run's own
     has_position: bool = True  # whether the run's own checkpoints hold a data position
-    passed: tuple[str, ...] = ()  # why newer checkpoints of the run were skipped, a sentence each
+    passed: tuple[str, ...] = ()  # why newer checkpoints of the run were skipped, each by name
 
     @property
     def is_own(self) -> bool:
@@ -69,18 +68,18 @@ class Start:
     def check_data_position(self) -> None:
         """Raise DamagedCheckpoint, on all hosts, if the data position is not as saved."""
 
-        def damage() -> str | None:
+        def damage() -> dict[str, str] | None:
             try:
                 if self.is_own and self.has_position:
                     layout.check_position(*self.own)
                 elif self.dataset_folder:
                     layout.check_checksums(self.dataset_folder)
             except DamagedCheckpoint as error:
-                return str(error)
+                return error.told
             return None
 
-        if found := broadcast_from_first(damage):
-            raise DamagedCheckpoint(found)
+        if told := broadcast_from_first(damage):
+            raise DamagedCheckpoint(**told)
 
 
 def find_start(
@@ -104,14 +103,17 @@ def find_start(
         return Start(None, None)
     if restore.mode == "all":
         raise UserError(
-            "RestoreCheckpointConfig.mode is 'all', which names many checkpoints, and training "
-            "starts from one; set it to 'specific' or 'latest'."
+            "RestoreCheckpointConfig.mode",
+            "all",
+            "which names many checkpoints, and training starts from one",
+            "set it to 'specific' or 'latest'",
         )
     if restore.dtype not in (None, "float32"):
         raise UserError(
-            f"RestoreCheckpointConfig.dtype is {restore.dtype!r}, and training keeps its "
-            "parameters in float32; set it to 'float32', and network.T5Config.dtype to the "
-            "dtype of computations."
+            "RestoreCheckpointConfig.dtype",
+            restore.dtype,
+            "but training keeps its parameters in float32",
+            "set it to 'float32', and network.T5Config.dtype to the dtype of computations",
         )
     named = f"RestoreCheckpointConfig.path {restore.path}"
     find = lambda: answer(named, lambda: checkpoint_paths(restore))[0]
@@ -132,7 +134,7 @@ def first_sound(start: Start, read: Callable[[Start], T]) -> tuple[Start, T]:
                 raise
             folder, damaged = start.own
             own, older = broadcast_from_first(functools.partial(_newest, folder, damaged))
-            passed = [str(damage), *older]
+            passed = [damage.fault, *older]
             start = _own_start(folder, own, passed, start.has_position, start.passed)
 
 
@@ -143,7 +145,7 @@ def _newest(model_dir: str, before: int | None) -> tuple[str | None, list[str]]:
         complete, damaged = ([s for s in steps if s < before] for steps in (complete, damaged))
     found = complete[-1] if complete else None
     passed = [layout.step_folder(model_dir, s) for s in damaged if found is None or s > found]
-    reasons = [layout.why_no_checkpoint(path) for path in reversed(passed)]
+    reasons = [layout.no_checkpoint(path).fault for path in reversed(passed)]
     return None if found is None else layout.step_folder(model_dir, found), reasons
 
 
@@ -161,18 +163,18 @@ def _own_start(
     """
     if own:
         for reason in passed:
-            logging.warning("%s Resuming from %s instead.", reason, own)
+            logging.warning("%s; resuming from %s instead.", reason, own)
         return Start(own, None, has_position, (*before, *passed))
     passed = (*before, *passed)
     if len(passed) == 1:
         raise DamagedCheckpoint(
-            f"{passed[0]} It is the only one of this run: remove it, and the same command starts "
-            "over."
+            why=passed[0],
+            to_set="it is the only one of this run: remove it, and the same command starts over",
         )
-    found = ", and ".join(re.sub(r"; restore (another|an earlier).*|\.$", "", r) for r in passed)
     raise DamagedCheckpoint(
-        f"All {len(passed)} checkpoints in {model_dir} are damaged: {found}; put one back from a "
-        "copy, or remove them, and the same command starts over."
+        f"All {len(passed)} checkpoints in {model_dir}",
+        why=f"are damaged: {', and '.join(passed)}",
+        to_set="put one back from a copy, or remove them, and the same command starts over",
     )
 
 
@@ -232,7 +234,9 @@ def _first_step(model_dir: str, restore: RestoreCheckpointConfig) -> int:
     first = layout.step_of(path)  # of a run that resumes it may be gone
     if first is None:
         raise UserError(
-            f"train.relative_steps is set, but the name of {path} does not say its step; rename it "
-            "to checkpoint_<step>, or set TRAIN_STEPS and leave relative_steps at None."
+            "train.relative_steps",
+            why=f"is set, but the name of {path} does not say its step",
+            to_set="rename it to checkpoint_<step>, or set TRAIN_STEPS and leave relative_steps "
+            "at None",
         )
     return first

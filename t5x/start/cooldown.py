@@ -33,19 +33,24 @@ def branch(
     path = cooldown_from.rstrip("/")
     if layout.step_of(path) is None:
         raise UserError(
-            f"train.cooldown_from is {cooldown_from}, whose name does not say its step; set "
-            "COOLDOWN_FROM to a checkpoint of a run, RUN/checkpoint_<step>."
+            "train.cooldown_from",
+            cooldown_from,
+            "whose name does not say its step",
+            "set COOLDOWN_FROM to a checkpoint of a run, RUN/checkpoint_<step>",
         )
     if not relative_steps:
         raise UserError(
-            f"train.cooldown_from is {cooldown_from}, but train.relative_steps {relative_steps}, "
-            "so that the cooldown has no end; set TRAIN_STEPS_RELATIVE to its steps, a tenth to a "
-            "fifth of those before it, say."
+            "train.cooldown_from",
+            cooldown_from,
+            f"but train.relative_steps {relative_steps}, so that the cooldown has no end",
+            "set TRAIN_STEPS_RELATIVE to its steps, a tenth to a fifth of those before it, say",
         )
     if _absolute(os.path.dirname(path)) == _absolute(model_dir):
         raise UserError(
-            f"MODEL_DIR is {model_dir}, the run of train.cooldown_from, which would then train on "
-            "from the cooldown; set MODEL_DIR to another folder."
+            "MODEL_DIR",
+            model_dir,
+            "the run of train.cooldown_from, which would then train on from the cooldown",
+            "set MODEL_DIR to another folder",
         )
     restore = RestoreCheckpointConfig(path, mode="specific", restore_dataset=True)
     return dataclasses.replace(checkpoint_cfg, restore=restore)

@@ -66,7 +66,7 @@ def _absent_folders(path: str) -> list[str]:
 
 
 def _write_probe(model_dir: str, probe: str) -> None:
-    remedy = "set it to a folder or bucket that you can write to."
+    remedy = "set it to a folder or bucket that you can write to"
     with _probing(model_dir, "cannot be written", remedy):
         tf.io.gfile.makedirs(model_dir)
         with tf.io.gfile.GFile(probe, "w") as file:
@@ -76,27 +76,31 @@ def _write_probe(model_dir: str, probe: str) -> None:
 @contextlib.contextmanager
 def _probing(model_dir: str, problem: str, remedy: str) -> Iterator[None]:
     """Raise Failure for storage that may answer later, UserError for what must be changed."""
-    which = f"MODEL_DIR is {model_dir}, which"
     try:
         yield
     except _UNANSWERED as error:
         raise Failure(
-            f"{which} does not answer ({first_line(error)}); start the same command "
-            "again, which resumes from the last checkpoint."
+            "MODEL_DIR",
+            model_dir,
+            f"which does not answer ({first_line(error)})",
+            "start the same command again, which resumes from the last checkpoint",
         ) from error
     except (tf.errors.OpError, OSError) as error:
-        raise UserError(f"{which} {problem} ({first_line(error)}); {remedy}") from error
+        why = f"which {problem} ({first_line(error)})"
+        raise UserError("MODEL_DIR", model_dir, why, remedy) from error
 
 
 def _await_probe(model_dir: str, probe: str, seconds: float, host: int) -> None:
     end = time.monotonic() + seconds
-    with _probing(model_dir, f"host {host} cannot read", "give it the rights that host 0 has."):
+    with _probing(model_dir, f"host {host} cannot read", "give it the rights that host 0 has"):
         while not tf.io.gfile.exists(probe):
             if time.monotonic() > end:
                 raise UserError(
-                    f"MODEL_DIR is {model_dir}, which host {host} does not share with host 0, "
-                    "though all hosts of a pod write one checkpoint; set it to a gs:// bucket or "
-                    "a folder that all of them mount."
+                    "MODEL_DIR",
+                    model_dir,
+                    f"which host {host} does not share with host 0, though all hosts of a pod "
+                    "write one checkpoint",
+                    "set it to a gs:// bucket or a folder that all of them mount",
                 )
             time.sleep(0.2)
 
@@ -165,9 +169,10 @@ def check_labels(start: Start, tasks: Iterable[seqio.Task]) -> None:
     for name, labels in found.items():
         if (was := before.get(name, labels)) != labels:
             raise UserError(
-                f"task {name} has the classes {named(labels)}, but the run in MODEL_DIR "
-                f"{model_dir} was trained with {named(was)}: set another MODEL_DIR for a new run, "
-                "or the classes of that run"
+                f"task {name}",
+                why=f"has the classes {named(labels)}, but the run in MODEL_DIR {model_dir} was "
+                f"trained with {named(was)}",
+                to_set="set another MODEL_DIR for a new run, or the classes of that run",
             )
 
 
@@ -193,8 +198,10 @@ def check_vocabulary(start: Start, model: Any) -> None:
 
     if found := broadcast.broadcast_from_first(differing):
         raise UserError(
-            f"the run in MODEL_DIR {model_dir} was trained with its {found}: set another MODEL_DIR "
-            "for another model, or the vocabulary of that run"
+            "MODEL_DIR",
+            model_dir,
+            f"whose run was trained with its {found}",
+            "set another MODEL_DIR for another model, or the vocabulary of that run",
         )
 
 

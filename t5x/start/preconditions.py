@@ -69,8 +69,9 @@ def check_training(
             partitioner.check_batch(cfg.batch_size, None, name)
     if cfgs["train_eval"] and eval_steps < 1:
         raise UserError(
-            f"EVAL_STEPS (train.eval_steps) is {eval_steps}; set it to at least 1 batch, or "
-            "train.train_eval_dataset_cfg to None."
+            "EVAL_STEPS (train.eval_steps)",
+            eval_steps,
+            to_set="set it to at least 1 batch, or train.train_eval_dataset_cfg to None",
         )
     if cfgs["train_eval"]:
         check_evaluation_rows(cfgs["train_eval"], partitioner, eval_steps)
@@ -88,8 +89,11 @@ def check_phases(cfg: DatasetConfig | None, save: SaveCheckpointConfig | None) -
     """Raise UserError if rates change with the step, and checkpoints would not say the step."""
     if cfg and save and not save.save_dataset and len(mixed.phases_of(cfg.provider)) > 1:
         raise UserError(
-            f"SaveCheckpointConfig.save_dataset is False, but the rates of {cfg.provider.name} "
-            "change with the step, which the data position says; set it to True."
+            "SaveCheckpointConfig.save_dataset",
+            False,
+            f"but the rates of {cfg.provider.name} change with the step, which the data position "
+            "says",
+            "set it to True",
         )
 
 
@@ -97,8 +101,9 @@ def check_model(model: Any) -> None:
     """Raise UserError for a model that is none."""
     if not hasattr(model, "get_initial_variables"):
         raise UserError(
-            f"MODEL is a {type(model).__name__}, which is no model; set MODEL to one, such as "
-            "@models.EncoderDecoderModel()."
+            "MODEL",
+            why=f"is a {type(model).__name__}, which is no model",
+            to_set="set MODEL to one, such as @models.EncoderDecoderModel()",
         )
 
 
@@ -107,8 +112,9 @@ def check_optimizer(model: Any) -> None:
     optimizer = getattr(model, "optimizer_def", None)
     if not (hasattr(optimizer, "init") and hasattr(optimizer, "update")):
         raise UserError(
-            f"OPTIMIZER is a {type(optimizer).__name__}, which is no optimizer; set OPTIMIZER to "
-            "one, such as @adafactor.Adafactor()."
+            "OPTIMIZER",
+            why=f"is a {type(optimizer).__name__}, which is no optimizer",
+            to_set="set OPTIMIZER to one, such as @adafactor.Adafactor()",
         )
 
 
@@ -166,18 +172,22 @@ def check_memory(
     if limit is not None and needed > limit:
         total = sum(math.prod(x.shape) for x in leaves)
         raise UserError(
-            f"The network has {total:,} numbers in its state, {data_size(needed)} on each device, "
-            f"which has {data_size(limit)}: lower network.{network}.emb_dim, mlp_dim, num_heads, "
-            "head_dim, vocab_size or the number of layers, or divide it among more devices by "
-            "partitioning.PjitPartitioner.num_partitions."
+            "The network",
+            why=f"has {total:,} numbers in its state, {data_size(needed)} on each device, which "
+            f"has {data_size(limit)}",
+            to_set=f"lower network.{network}.emb_dim, mlp_dim, num_heads, head_dim, vocab_size or "
+            "the number of layers, or divide it among more devices by "
+            "partitioning.PjitPartitioner.num_partitions",
         )
     held = rows * kept(config, lengths or {}) // partitioner.mesh.size
     if limit is not None and needed + held > limit:
         raise UserError(
-            f"A step has {rows:,} rows of {lengths} ids, of which the layers keep at least "
+            "A step",
+            why=f"has {rows:,} rows of {lengths} ids, of which the layers keep at least "
             f"{data_size(held)} on each device, which has {data_size(limit)} and holds a state of "
-            f"{data_size(needed)}: lower BATCH_SIZE or TASK_FEATURE_LENGTHS, or divide a batch "
-            "into more trainer.Trainer.num_microbatches."
+            f"{data_size(needed)}",
+            to_set="lower BATCH_SIZE or TASK_FEATURE_LENGTHS, or divide a batch into more "
+            "trainer.Trainer.num_microbatches",
         )
 
 
@@ -212,20 +222,23 @@ def check_evaluation_rows(cfg: DatasetConfig, partitioner: PjitPartitioner, step
     needed = steps * (end - begin) * sum((cfg.task_feature_lengths or {}).values()) * 4
     if needed > (limit := host_memory()):
         raise UserError(
-            f"EVAL_STEPS (train.eval_steps) is {steps}, whose batches take {data_size(needed)}, "
-            f"and this machine has {data_size(limit)}; set it to fewer batches: a small split is "
-            "repeated."
+            "EVAL_STEPS (train.eval_steps)",
+            steps,
+            f"whose batches take {data_size(needed)}, and this machine has {data_size(limit)}",
+            "set it to fewer batches: a small split is repeated",
         )
 
 
 def check_shares(mode: str, shard_id: int, num_shards: int) -> None:
     """Raise UserError for an unknown mode of `t5x.infer`, or a share of examples that is none."""
     if mode not in MODES:
-        raise UserError(f"infer.mode is {mode!r}; set INFER_MODE to one of {MODES}.")
+        raise UserError("infer.mode", mode, to_set=f"set INFER_MODE to one of {MODES}")
     if not 0 <= shard_id < num_shards:
         raise UserError(
-            f"infer.shard_id is {shard_id} and infer.num_shards {num_shards}; shards are numbered "
-            f"from 0, so set infer.shard_id below infer.num_shards."
+            "infer.shard_id",
+            shard_id,
+            f"but there are {num_shards} shards (infer.num_shards), numbered from 0",
+            "set infer.shard_id below infer.num_shards",
         )
 
 
@@ -234,8 +247,10 @@ def check_output_feature(cfg: DatasetConfig, name: str) -> None:
     for task in cfg.tasks_with_split:
         if name not in task.output_features:
             raise UserError(
-                f"infer.output_vocab_feature_name is {name!r}, which task {task.name} does not "
-                f"have; set it to one of {sorted(task.output_features)}."
+                "infer.output_vocab_feature_name",
+                name,
+                f"which task {task.name} does not have",
+                f"set it to one of {sorted(task.output_features)}",
             )
 
 
@@ -243,8 +258,10 @@ def check_metrics(cfg: DatasetConfig) -> None:
     """Raise UserError if seqio's evaluator would have nothing to measure."""
     if not any(task.metric_objs for task in cfg.tasks_with_split):
         raise UserError(
-            f"{cfg.mixture_or_task_name} has no metric_fns, so decoding it would measure nothing; "
-            "name another MIXTURE_OR_TASK_NAME, or leave train.infer_eval_dataset_cfg at None."
+            f"task {cfg.provider.name}",
+            why="has no metric_fns, so decoding it would measure nothing",
+            to_set="name another MIXTURE_OR_TASK_NAME, or leave train.infer_eval_dataset_cfg at "
+            "None",
         )
 
 

@@ -50,7 +50,7 @@ def check(model: Any, specs: StateSpecs, lines: Callable[[], list[str]]) -> Chec
     """
     result = CheckResult(**broadcast_from_first(lambda: vars(_check(model, specs, lines))))
     if result.verdict == FAILS:
-        raise UserError("; ".join(filter(None, [result.figure, result.to_set])))
+        raise UserError(why=result.figure, to_set=result.to_set)
     if result.verdict == NOT_CHECKED:
         logging.info("Whether the run can be published is not known: %s.", result.figure)
     return result

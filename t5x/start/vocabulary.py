@@ -24,15 +24,18 @@ def verify_matching_vocabs(cfg: DatasetConfig, model: Any) -> None:
         size = max(vocabulary_size(task_vocabulary), vocabulary_size(vocabulary))
         if task_vocabulary != vocabulary:
             raise UserError(
-                f"Task {cfg.provider.name} encodes {feature!r} with {task_vocabulary} but "
-                f"{owner}.{side} is {vocabulary}; bind both to the same vocabulary."
+                f"task {cfg.provider.name}",
+                why=f"encodes {feature!r} with {task_vocabulary}, but {owner}.{side} is "
+                f"{vocabulary}",
+                to_set="bind both to the same vocabulary",
             )
         rows = getattr(config, "vocab_size", None)
         if rows is not None and size > rows:
             raise UserError(
-                f"The vocabulary {vocabulary} has {size} ids but "
-                f"network.{type(config).__name__}.vocab_size is {rows}, so some ids have no "
-                f"embedding; set it to {-(-size // 128) * 128}."
+                f"network.{type(config).__name__}.vocab_size",
+                rows,
+                f"but the vocabulary {vocabulary} has {size} ids, so some have no embedding",
+                f"set it to {-(-size // 128) * 128}",
             )
 
 
@@ -43,15 +46,17 @@ def _check_kind(cfg: DatasetConfig, model: Any) -> None:
     if isinstance(converter, type) and issubclass(converter, EncoderFeatureConverter):
         if not is_masked:
             raise UserError(
-                f"Task {name} has inputs and targets of a T5, but the model is an encoder, which "
-                "predicts masked tokens; set MIXTURE_OR_TASK_NAME to a task of an objective such "
-                "as masked_lm."
+                f"task {name}",
+                why="has inputs and targets of a T5, but the model is an encoder, which predicts "
+                "masked tokens",
+                to_set="set MIXTURE_OR_TASK_NAME to a task of an objective such as masked_lm",
             )
         _check_encoder(cfg, model)
     elif is_masked and converter is seqio.EncDecFeatureConverter:
         raise UserError(
-            f"Task {name} masks tokens for an encoder, but the model is a T5; set "
-            "MIXTURE_OR_TASK_NAME to a task of an objective such as span_corruption."
+            f"task {name}",
+            why="masks tokens for an encoder, but the model is a T5",
+            to_set="set MIXTURE_OR_TASK_NAME to a task of an objective such as span_corruption",
         )
 
 
@@ -64,29 +69,33 @@ def _check_encoder(cfg: DatasetConfig, model: Any) -> None:
     )
     if isinstance(length, int) and length > config.max_length:
         raise UserError(
-            f"TASK_FEATURE_LENGTHS['inputs'] is {length}, but {sizes}.max_length is "
-            f"{config.max_length}, and later tokens have no position; lower the former, or train "
-            "a network with more positions."
+            "TASK_FEATURE_LENGTHS['inputs']",
+            length,
+            f"but {sizes}.max_length is {config.max_length}, and later tokens have no position",
+            "lower the former, or train a network with more positions",
         )
     vocabulary = features["inputs"].vocabulary
     if hasattr(vocabulary, "mask_id") and vocabulary.mask_id is None:
         raise UserError(
-            f"The vocabulary {vocabulary} of task {name} has no mask token, which an encoder is "
-            "trained with; name its mask_token in the tokenizer_config.json beside it."
+            f"The vocabulary {vocabulary} of task {name}",
+            why="has no mask token, which an encoder is trained with",
+            to_set="name its mask_token in the tokenizer_config.json beside it",
         )
     if "next_sentence_label" in features and not getattr(config, "next_sentence", False):
         remedy = "choose a task of single texts"
         if hasattr(config, "next_sentence"):
             remedy = f"set {sizes}.next_sentence to True, or {remedy}"
         raise UserError(
-            f"Task {name} has next-sentence labels, but the network has no head that predicts "
-            f"them; {remedy}."
+            f"task {name}",
+            why="has next-sentence labels, but the network has no head that predicts them",
+            to_set=remedy,
         )
     types = getattr(config, "type_vocab_size", 1)
     if "type_ids" in features and types < 2:
         raise UserError(
-            f"Task {name} has pairs of texts of two token types, but the network knows {types}; "
-            "choose a task of single texts, or a BERT with type_vocab_size 2."
+            f"task {name}",
+            why=f"has pairs of texts of two token types, but the network knows {types}",
+            to_set="choose a task of single texts, or a BERT with type_vocab_size 2",
         )
 
 
@@ -99,14 +108,17 @@ def vocabulary_size(vocabulary: seqio.Vocabulary) -> int:
         return vocabulary.vocab_size
     except AttributeError as error:
         raise UserError(
-            f"The model's vocabulary is {vocabulary!r}; set VOCABULARY to one of seqio, such as "
-            "@seqio.SentencePieceVocabulary()."
+            "VOCABULARY",
+            vocabulary,
+            "which is no vocabulary",
+            "set VOCABULARY to one of seqio, such as @seqio.SentencePieceVocabulary()",
         ) from error
     except (tf.errors.OpError, OSError, DecodeError) as error:
         file = getattr(vocabulary, "sentencepiece_model_file", vocabulary)
         raise UserError(
-            f"The vocabulary file {file} cannot be read ({first_line(error)}); set "
-            "seqio.SentencePieceVocabulary.sentencepiece_model_file to a copy that can."
+            f"The vocabulary file {file}",
+            why=f"cannot be read ({first_line(error)})",
+            to_set="set seqio.SentencePieceVocabulary.sentencepiece_model_file to a copy that can",
         ) from error
 
 
@@ -116,6 +128,8 @@ def check_feature_lengths(cfg: DatasetConfig) -> None:
         length = (cfg.task_feature_lengths or {}).get(feature)
         if not isinstance(length, int) or length < 1:
             raise UserError(
-                f"TASK_FEATURE_LENGTHS[{feature!r}] is {length!r}; set it to a positive number of "
-                "tokens, such as {'inputs': 512, 'targets': 114}."
+                f"TASK_FEATURE_LENGTHS[{feature!r}]",
+                length,
+                to_set="set it to a positive number of tokens, such as "
+                "{'inputs': 512, 'targets': 114}",
             )

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from fakes.refuses import refuses
 from t5x import adafactor
 from t5x.bad_steps import MOST_SKIPPED, SKIPPED, StepStatistics, Watchman, policy, skipping_step
 from t5x.train_state import TrainState
@@ -74,7 +75,7 @@ def test_the_policy_is_one_of_three_and_follows_the_optimizer():
     skips = adafactor.Adafactor(skip_nan_updates=True)
     found = [policy(None, None), policy(None, skips), policy("go_back", skips)]
     assert found == ["stop", "skip", "go_back"]
-    with pytest.raises(ValueError, match="bad_steps is 'pass'"):
+    with refuses("trainer.Trainer.bad_steps", "pass"):
         policy("pass", types.SimpleNamespace())
 
 

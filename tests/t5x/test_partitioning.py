@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
+from fakes.refuses import refuses
 from t5x.partitioning import (
     PjitPartitioner,
     constrain,
@@ -59,7 +60,7 @@ def test_an_axis_follows_its_rule(axes, shape, expected, rules):
 def test_rules_can_be_added_and_must_be_there():
     added = {"additional_rules": [("experts", "data")], "parameter_partitioning_dims": 1}
     assert spec(("experts", "embed"), (4, 8), **added) == PartitionSpec("data", None)
-    with pytest.raises(ValueError, match="additional_rules"):
+    with refuses("Logical axes ['experts']"):
         spec(("experts", "embed"), (4, 8))
 
 
@@ -71,7 +72,7 @@ def test_all_devices_are_in_the_mesh_once(partitions, data):
 
 
 def test_contradicting_numbers_of_partitions_are_refused():
-    with pytest.raises(ValueError, match="num_partitions is 4"):
+    with refuses("PjitPartitioner.num_partitions", 4):
         PjitPartitioner(4, model_parallel_submesh=(2, 1))
     assert PjitPartitioner(1, model_parallel_submesh=(2, 2, 1, 1)).num_partitions == 4
 
@@ -80,8 +81,9 @@ def test_a_batch_must_be_cut_into_equal_parts():
     partitioner = PjitPartitioner(2)
     partitioner.check_batch(24, 3, "BATCH_SIZE")
     partitioner.check_batch(4, None, "BATCH_SIZE")
-    with pytest.raises(ValueError, match=r"BATCH_SIZE is 20, .* multiple of 12"):
+    with refuses("BATCH_SIZE", 20) as refusal:
         partitioner.check_batch(20, 3, "BATCH_SIZE")
+    assert "a multiple of 12" in refusal.value.to_set
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,7 +123,7 @@ def test_each_model_replica_is_one_block_of_chips(chips, submesh):
 
 
 def test_a_submesh_that_does_not_tile_the_slice_is_refused():
-    with pytest.raises(ValueError, match=r"\(3, 1, 1, 1\)"):
+    with refuses("PjitPartitioner.model_parallel_submesh", (3, 1, 1, 1)):
         submesh_grid(slice_of(4, 4), (3, 1, 1, 1))
 
 
@@ -192,7 +194,7 @@ def test_a_mesh_of_slices_has_complete_models_in_each():
     [((1, 2, 4), None), (None, (1, 1, 1)), ((2, 4), (1, 1)), ((1, 2, 2), (1, 1, 1))],
 )
 def test_shapes_of_slices_must_fit(ici, dcn):
-    with pytest.raises(ValueError, match="ici_mesh_shape"):
+    with refuses("PjitPartitioner.ici_mesh_shape", ici):
         assert PjitPartitioner(ici_mesh_shape=ici, dcn_mesh_shape=dcn).mesh
 
 

@@ -14,6 +14,7 @@ from tensorboard.util.tensor_util import make_ndarray
 
 from common.errors import UserError
 from fakes import toy
+from fakes.refuses import refuses
 from t5x import checkpoints, optimizers, schedules
 from t5x.checkpointing import layout
 from t5x.checkpointing.config import RestoreCheckpointConfig
@@ -255,7 +256,7 @@ def test_phases_that_the_steps_do_not_reach_are_refused(undisturbed, mixed, tmp_
             run(tmp_path, **given, **short)
     run(tmp_path, **given, **{**branch, "relative_steps": 8})
     assert "from step 11" in capsys.readouterr().out  # the branch counts its own steps
-    with pytest.raises(UserError, match="save_dataset"):
+    with refuses("SaveCheckpointConfig.save_dataset", False):
         run(tmp_path, save={"save_dataset": False}, **given)
 
 
@@ -485,7 +486,7 @@ def test_a_checkpoint_of_another_shape_is_refused(undisturbed, tmp_path):
         (tmp_path, {"restore": restore}),
         (folder, {"dry_run": True}),
     ):
-        with pytest.raises(ValueError, match=r"another shape"):
+        with refuses(f"{folder}/checkpoint_8"):
             run(place, **settings, **changes)
 
 

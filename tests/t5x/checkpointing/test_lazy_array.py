@@ -54,5 +54,5 @@ def test_what_a_parser_raises_is_damage():
             raise error("a")
     with pytest.raises(PermissionError), lazy_array.parsing("run/x"):  # which may pass
         raise PermissionError
-    with pytest.raises(DamagedCheckpoint, match=r"^mine$"), lazy_array.parsing("run/x"):
+    with pytest.raises(DamagedCheckpoint, match=r"^mine\.$"), lazy_array.parsing("run/x"):
         raise DamagedCheckpoint("mine")

@@ -182,6 +182,13 @@ def test_what_is_no_verdict_is_none(line):
         thread.join()
 
 
+def test_a_message_has_printable_text_only():
+    escapes = difference([FACTS, {"commit": "\x1b[2J\x1b]0;owned\x07\r"}])
+    long = difference([{}, {"weather\x1b": "\x07" + "x" * 10_000}, {" ": ""}])
+    assert all(str(error).isprintable() for error in (escapes, long))
+    assert len(str(long)) < 3000
+
+
 def test_a_port_in_use_is_a_clear_error():
     with socket.create_server(("", 0)) as server:
         worker = Worker(f"127.0.0.1:{server.getsockname()[1]}", 2, 0)

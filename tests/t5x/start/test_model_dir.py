@@ -9,6 +9,7 @@ import pytest
 
 from convert.run.model_dir import TrainedRun
 from fakes import toy
+from fakes.refuses import refuses
 from t5x import optimizers
 from t5x.checkpointing.config import RestoreCheckpointConfig
 from t5x.partitioning import PjitPartitioner
@@ -27,11 +28,10 @@ def test_a_check_leaves_nothing(folder, tmp_path):
 
 def test_a_folder_that_cannot_be_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(
-        ValueError, match=r"MODEL_DIR is .*file/run, which cannot be written \("
-    ) as e:
-        model_dir.check_writable(str(tmp_path / "file" / "run"))
-    assert "\n" not in str(e.value)
+    folder = str(tmp_path / "file" / "run")
+    with refuses("MODEL_DIR", folder) as refusal:
+        model_dir.check_writable(folder)
+    assert "\n" not in str(refusal.value)
 
 
 def test_a_bucket_that_cannot_be_opened_is_refused_at_once():
@@ -43,9 +43,9 @@ def test_a_folder_that_hosts_do_not_share_is_refused(tmp_path, monkeypatch):
     """Host 1 of a pod, whose host 0 writes elsewhere."""
     monkeypatch.setattr(model_dir, "_write_probe", lambda *_: None)
     monkeypatch.setattr(jax, "process_index", lambda: 1)
-    with pytest.raises(ValueError, match=r"host 1 does not share with host 0.* gs:// bucket") as e:
+    with refuses("MODEL_DIR", str(tmp_path)) as refusal:
         model_dir.check_writable(str(tmp_path), seconds=0.0)
-    assert "\n" not in str(e.value)
+    assert "host 1 does not share" in refusal.value.why
 
 
 def test_a_vocabulary_that_is_the_copy_itself_survives(tmp_path):
@@ -103,7 +103,7 @@ def test_a_run_keeps_its_vocabulary(tmp_path):
     model_dir.check_vocabulary(own, model)
     (tmp_path / "mine.model").write_text("other pieces")
     model_dir.check_vocabulary(other, model)  # it starts a run of its own
-    with pytest.raises(ValueError, match=r"its vocabulary.model, which differs from .*mine.model"):
+    with refuses("MODEL_DIR", str(tmp_path)):
         model_dir.check_vocabulary(own, model)
     (tmp_path / "tokenizer").mkdir()
     (tmp_path / "tokenizer/tokenizer.json").write_text("words")
@@ -112,7 +112,7 @@ def test_a_run_keeps_its_vocabulary(tmp_path):
         output_vocabulary=None,
         input_vocabulary=types.SimpleNamespace(tokenizer_file=str(tmp_path / "other.json")),
     )
-    with pytest.raises(ValueError, match=r"with its tokenizer/tokenizer.json"):
+    with refuses("MODEL_DIR", str(tmp_path)):
         model_dir.check_vocabulary(own, encoder)
 
 
@@ -128,9 +128,8 @@ def test_a_run_keeps_its_classes(tmp_path):
         model_dir.check_labels(own, same)
     for changed in ({"good": "b", "bad, or worse": "g"}, {"good": "g", "bad": "b"}, {"good": "g"}):
         model_dir.check_labels(other, [task(changed)])  # it starts a run of its own
-        with pytest.raises(ValueError, match=r"mood .*MODEL_DIR") as caught:
+        with refuses("task mood"):
             model_dir.check_labels(own, [unlabelled, task(changed)])
-        assert "\n" not in str(caught.value)
 
 
 def test_states_of_the_same_names_are_distinguished_by_the_runs_description(tmp_path):
