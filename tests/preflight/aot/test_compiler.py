@@ -7,6 +7,8 @@ import pathlib
 
 import pytest
 
+from common.errors import UserError
+from fakes.refuses import refuses
 from preflight.aot import compiler
 from preflight.aot.compiler import CompileError, OutOfMemory, compile_step, error_of
 
@@ -43,7 +45,7 @@ def ask(tmp_path, monkeypatch):
 
 def test_an_unknown_slice_is_refused_before_anything_starts(monkeypatch):
     monkeypatch.setattr(compiler.subprocess, "run", lambda *_, **__: pytest.fail("started"))
-    with pytest.raises(ValueError, match="v4-9"):
+    with refuses("--slice", "v4-9"):
         compile_step(FakeRequest("v4-9", ""))
 
 
@@ -55,31 +57,38 @@ def test_figures_and_cached_programs_come_back(ask, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("program", "error", "message"),
+    ("program", "kind", "fault"),
     [
-        ("print(json.dumps({'refused': 'set BATCH_SIZE'}))", ValueError, "set BATCH_SIZE"),
-        ("print(json.dumps({'error': 'a\\nb', 'arguments_gib': 1}))", CompileError, "^a$"),
+        ("print(json.dumps({'refused': {'why': 'it is 6', 'to_set': 'a'}}))", UserError, "it is 6"),
+        ("print(json.dumps({'error': 'a\\nb', 'arguments_gib': 1}))", CompileError, "a"),
         ("sys.exit('aborted')", CompileError, "status 1: aborted"),
         ("pass", CompileError, "status 0: no message"),
     ],
 )
-def test_errors_of_the_subprocess_are_raised(program, error, message, ask):
-    with pytest.raises(error, match=message):
+def test_errors_of_the_subprocess_are_raised(program, kind, fault, ask):
+    with refuses(kind=kind) as refusal:
         ask(program)
+    assert refusal.value.fault.endswith(fault)
+    assert refusal.value.to_set == ("a" if kind is UserError else "")
 
 
 def test_a_compiler_that_hangs_is_a_compile_error(ask):
-    with pytest.raises(CompileError, match="not ended within 0 s"):
+    with refuses(kind=CompileError):
         ask("import time; time.sleep(60)", limit_s=0.2)
 
 
 def test_the_subprocess_answers_as_json(monkeypatch, capsys):
-    def refuse(request):
-        raise ValueError(f"no {request['x']}")
+    for error in (ValueError("no"), UserError(why="no", to_set="set x")):
 
-    monkeypatch.setattr("sys.stdin", io.StringIO('{"x": 7}'))
-    compiler.serve(refuse)
-    assert json.loads(capsys.readouterr().out) == {"refused": "no 7"}
+        def refuse(request, error=error):
+            assert request == {"x": 7}
+            raise error
+
+        monkeypatch.setattr("sys.stdin", io.StringIO('{"x": 7}'))
+        compiler.serve(refuse)
+        fields = json.loads(capsys.readouterr().out)["refused"]
+        assert fields["why"] == "no"
+        assert fields.get("to_set") == getattr(error, "to_set", None)
 
 
 def test_both_out_of_memory_messages_are_parsed():

@@ -98,7 +98,7 @@ def test_a_data_position_must_have_shards_that_divide_the_batch(saved, monkeypat
     found = row(storage.start, saved)
     assert found.verdict == FAILS
     assert "48 virtual shards" in found.figure
-    assert "BATCH_SIZE" in found.to_set
+    assert "BATCH_SIZE" in f"{found.figure} {found.to_set}"
     place["shards"] = cfg.batch_size  # another number than a new run would have
     assert row(storage.start, saved).verdict == OK
 
