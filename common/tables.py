@@ -28,8 +28,8 @@ class CheckResult:
     """One line of the table."""
 
     verdict: str  # OK, WARNING, FAILS or NOT_CHECKED
-    figure: str  # what was found, or why nothing was checked
-    to_set: str = ""  # instead
+    figure: str  # the finding, or why nothing was checked
+    to_set: str = ""  # what to do, as an imperative
     text: str = ""  # details to print below the table
     numbers: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # for programs
     check: str = ""  # its name
@@ -140,8 +140,8 @@ def table(results: Iterable[CheckResult]) -> str:
 def show(results: Sequence[CheckResult]) -> int:
     """Print the table, the texts below it and the summary; return the status, 1 if one fails."""
     print(table(results))
-    if found := details(results):
-        print(f"\n{found}")
+    if texts := details(results):
+        print(f"\n{texts}")
     print(f"\n{summary(results)}")
     return 0 if passed(results) else 1
 

@@ -1,6 +1,6 @@
-"""The devices of this machine, in the place of a slice: the step is compiled for them, and timed.
+"""The devices of this machine in the place of a slice: the step is compiled for them and timed.
 
-Unlike a slice's, which need not exist, they run the step, on rows without padding.
+A slice need not exist. These devices do, so they run the step, on rows without padding.
 """
 
 import argparse
@@ -71,8 +71,8 @@ def measure(run: argparse.Namespace, limit_gib: float) -> Figures:
     # Without a schedule as on a TPU, all temporary arrays may be live at once.
     figures = dataclasses.replace(figures, peak_gib=figures.argument_gib + figures.temp_gib)
     if figures.used_gib > limit_gib:
-        held = gib_on_a_device(trainer.specs.state)
-        raise OutOfMemory("it does not fit", figures.used_gib, limit_gib, held)
+        state = gib_on_a_device(trainer.specs.state)
+        raise OutOfMemory("it does not fit", figures.used_gib, limit_gib, state)
     rows = timed_rows(run, trainer, shapes)
     timed = time_steps(run, trainer, shapes, rows) * figures.rows / rows
     return dataclasses.replace(figures, timed_seconds=timed, timed_rows=rows)

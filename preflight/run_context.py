@@ -1,9 +1,9 @@
-"""The run that the checks look at: its settings, its slice, and what may be read of its files.
+"""The run that the checks look at: its settings, its slice, and its files.
 
-    context = RunContext(recipe.load(asked), slices.find("v4-8"), offline=False)
+    context = RunContext(recipe.load(recipe), slices.find("v4-8"), offline=False)
     context.start.step, context.steps_left, context.look["pieces"].figure
 
-What is remote is read only where the network is allowed and answers; else `NotChecked` is raised.
+A remote file is read only if the network is allowed and answers; else `NotChecked` is raised.
 """
 
 import argparse
@@ -98,7 +98,7 @@ class RunContext:
 
     @property
     def start(self) -> Start:
-        """The checkpoint that the run starts from, as far as it is known without the network."""
+        """The checkpoint that the run starts from, as far as one knows without the network."""
         folder, restore = self.run.model_dir, self.run.checkpoint_cfg.restore
         if not is_remote(folder) and (newest := layout.latest_checkpoint(folder)):
             return Start(newest, None)
@@ -116,7 +116,7 @@ class RunContext:
         return max(self.run.total_steps - self.start.step, 0)
 
     def tasks(self, cfg: DatasetConfig) -> list[seqio.Task]:
-        """Return a dataset's tasks, or raise NotChecked: another check reports missing ones."""
+        """Return a dataset's tasks; raise NotChecked if one is missing, which `task` reports."""
         try:
             return list(seqio.get_subtasks(cfg.provider))
         except ValueError as error:
@@ -129,7 +129,7 @@ class RunContext:
 
     @property
     def objective(self) -> Objective | None:
-        """The task's objective, None if it has none of `tasks.objectives`."""
+        """The task's objective, None unless it is one of `tasks.objectives`."""
         return registry.objective_of(self.task)
 
     # --- files, which may be remote
@@ -148,7 +148,7 @@ class RunContext:
             raise NotChecked(f"{path}: {host} cannot be reached from here ({error})") from error
 
     def require_vocabulary(self) -> seqio.Vocabulary:
-        """Return the task's vocabulary, or raise NotChecked; another check reports its file."""
+        """Return the task's vocabulary; raise NotChecked if its file is missing or remote."""
         vocabulary = self.task.output_features["targets"].vocabulary
         if path := getattr(vocabulary, "sentencepiece_model_file", None):
             self.require_reachable(path)
@@ -159,8 +159,8 @@ class RunContext:
     def read(self, source: Any, function: Callable[[], T]) -> T:
         """Return `function()`, which reads `source`.
 
-        Raise NotChecked if the source is remote and must not, or cannot, be read. One that has not
-        answered is not asked again.
+        Raise NotChecked if the source is remote and must not, or cannot, be read. A source that has
+        not answered is not asked again.
         """
         name = getattr(source, "name", type(source).__name__)
         if self.offline and not is_local(source):

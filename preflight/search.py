@@ -105,12 +105,15 @@ def cheapest(trials: Iterable[Trial]) -> Trial | None:
 
 
 def fit(recipe: Recipe, context: RunContext, failed: Trial, say: Say = print) -> list[Trial]:
-    """Return trials of settings that may make a step fit; none of them fits if none does.
+    """Return trials of settings that may make a step fit.
 
     Each kind is tried by itself first: more microbatches, more rematerialization, more partitions.
-    If none of them is enough, all together; and only then a smaller batch, which changes training.
-    If the training state does not fit, only partitions can help. `failed` is the trial of the
-    recipe, with an OutOfMemory; `say` receives a line for each trial.
+    If none of them is enough, all are tried together, and only then a smaller batch, which changes
+    training. If the training state does not fit, only partitions can help.
+
+    Args:
+      failed: the trial of the recipe as it is, with an OutOfMemory.
+      say: receives a line for each trial.
     """
     trials: list[Trial] = []
     for column in single_changes(context, failed.error):
@@ -123,31 +126,30 @@ def fit(recipe: Recipe, context: RunContext, failed: Trial, say: Say = print) ->
 def single_changes(context: RunContext, error: Any) -> list[list[Settings]]:
     """Return the settings of each kind, starting with the weakest that may be enough."""
     available = max(error.limit - error.arguments, 1e-3)
-    wanted = (error.used - error.arguments) / available
-    own = context.run.partitioner.num_partitions
-    found = [_enough(PARTITIONS, larger_partitions(context), wanted * own)]
+    excess = (error.used - error.arguments) / available
+    partitions = context.run.partitioner.num_partitions
+    columns = [_likely(PARTITIONS, larger_partitions(context), excess * partitions)]
     if error.arguments < 0.97 * error.limit:  # the training state fits
-        parts = _enough(
-            MICROBATCHES, more_microbatches(context), wanted * context.trainer.num_microbatches
-        )
-        found = [parts, [(change,) for change in stronger_remat(context)], *found]
-    return [column for column in found if column]
+        parts = context.trainer.num_microbatches
+        microbatches = _likely(MICROBATCHES, more_microbatches(context), excess * parts)
+        columns = [microbatches, [(change,) for change in stronger_remat(context)], *columns]
+    return [column for column in columns if column]
 
 
-def _enough(name: str, values: list[int], wanted: float) -> list[Settings]:
+def _likely(name: str, values: list[int], least: float) -> list[Settings]:
     """Return settings of ascending values without those that save far too little memory."""
     # They do not divide all memory, nor is dividing all of it needed: half of it is tried too.
-    likely = [value for value in values if value >= wanted / 2] or values[-1:]
+    likely = [value for value in values if value >= least / 2] or values[-1:]
     return [((name, value),) for value in likely]
 
 
 def combined_changes(context: RunContext) -> Iterator[Settings]:
     """Yield all kinds at their strongest, then ever smaller batches."""
-    own, devices = context.run.partitioner.num_partitions, context.tpu.device_count
+    partitions, devices = context.run.partitioner.num_partitions, context.tpu.device_count
     remat = stronger_remat(context)[-1:]
     parts = more_microbatches(context)[-1:]
-    counts = [own, *larger_partitions(context)]
-    spread = lambda count: [(PARTITIONS, count)] if count != own else []
+    counts = [partitions, *larger_partitions(context)]
+    spread = lambda count: [(PARTITIONS, count)] if count != partitions else []
     for count in counts:
         usable = [n for n in parts if context.data.batch_size % (devices // count * n) == 0]
         changes = [*remat, *((MICROBATCHES, n) for n in usable), *spread(count)]

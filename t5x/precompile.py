@@ -1,13 +1,15 @@
-r"""Compile the programs of a run ahead of it, and print what they need.
+r"""Compile the programs of a run before it starts, and print what they need.
 
 python -m t5x.precompile --gin_file=t5x/configs/runs/precompile.gin \
   --gin_file=gin/ro_t5x_tiny.gin --gin.MODEL_DIR='"runs/tiny"'
 
 Nothing is initialized or trained. The programs go into JAX's cache: JAX_COMPILATION_CACHE_DIR, by
-default a folder of this user. The next run with the same cache finds them instead of compiling; so
-do t5x.eval and t5x.infer, for the same batch sizes and lengths. Leaves in MODEL_DIR:
-`lowered_hlo_pre_optimization` and `lowered_hlo_post_optimization` of the train step (text),
-`assignment` (numpy, the mesh's device ids) and `log_<host>.txt` (the output of libraries).
+default a folder of this user. The next run with the same cache finds them instead of compiling, and
+so do t5x.eval and t5x.infer with the same batch sizes and lengths. The command writes into
+MODEL_DIR: `lowered_hlo_pre_optimization` and `lowered_hlo_post_optimization` (text of the train
+step), `assignment` (numpy, the mesh's device ids) and `log_<host>.txt` (the output of libraries).
+
+For devices that are not there, `python -m preflight` compiles the same step by the functions below.
 """
 
 import sys
@@ -74,9 +76,9 @@ def precompile(
       train_dataset_cfg: gives the shapes of a batch; only its first records are read.
       model_dir: where the program is written.
       random_seed: as in `train`; None compiles for the accelerator's own generator, as there.
-      train_eval_dataset_cfg: of batches that the loss is evaluated on; None for none.
-      infer_eval_dataset_cfg: of examples that are decoded, with their lengths; None for none.
-      infer_modes: of `predictor.MODES`, how these are decoded.
+      train_eval_dataset_cfg: the batches that the loss is evaluated on; None for no evaluation.
+      infer_eval_dataset_cfg: the examples that are decoded, with their lengths; None for none.
+      infer_modes: names in `predictor.MODES`, how the examples are decoded.
       length_buckets: as in `train` (1), or as in `evaluate` and `infer` (4).
       verify_matching_vocabs_fn: (dataset cfg, model), raises if they do not fit; None for no check.
       trainer_cls: `trainer.Trainer` with the run's bindings; None for no microbatches and a
@@ -86,9 +88,9 @@ def precompile(
       dry_run: build and check everything, then return without compiling.
 
     Returns:
-      Of the train step: 'arguments', 'temporary' and 'program' in bytes per device, 'flops' per
-      step and device, 'seconds' of compiling; without those that the backend does not report.
-      Seconds of the others are 'eval_seconds' and 'predict_seconds'.
+      What the train step needs: 'arguments', 'temporary' and 'program' in bytes per device, 'flops'
+      per step and device, and 'seconds' of compiling, as far as the backend reports them. The other
+      programs have 'eval_seconds' and 'predict_seconds'.
     """
     preconditions.check_dataset(train_dataset_cfg, model, verify_matching_vocabs_fn)
     branch = cooldown.branch(cooldown_from, relative_steps, model_dir, CheckpointConfig())

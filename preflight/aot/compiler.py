@@ -1,8 +1,8 @@
-"""Compiles a train step ahead of time for a TPU slice that need not exist, and measures it.
+"""Compile a train step ahead of time for a TPU slice that need not exist, and measure it.
 
 libtpu may abort the process, so each program is compiled in a subprocess on the CPU. The subprocess
-runs the request's module, like `preflight.aot.recipe_step`, which reads the request as JSON and
-prints the figures. This takes a minute or two of two cores for a large model.
+runs the module of the request's class, such as `preflight.aot.recipe_step`, which reads the request
+as JSON and prints the figures. A large model takes two cores a minute or two.
 """
 
 import dataclasses
@@ -192,10 +192,10 @@ def measure_decoding(lowered: jax.stages.Lowered, specs: StateSpecs) -> dict[str
     """Compile a decoding program that runs next to a training state, and return its figures."""
     program = _compile(lambda: lowered, specs)
     memory: Any = program.compiled.memory_analysis()
-    held = gib_on_a_device(specs.state)
+    state = gib_on_a_device(specs.state)
     arrays = max(memory.peak_memory_in_bytes, memory.argument_size_in_bytes)
     used = (arrays + memory.generated_code_size_in_bytes) / GIB
-    return {"used_gib": held + used, "held_gib": held, "compile_seconds": program.compile_seconds}
+    return {"used_gib": state + used, "held_gib": state, "compile_seconds": program.compile_seconds}
 
 
 class _NotCompiled(Exception):

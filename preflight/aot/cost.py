@@ -34,7 +34,7 @@ class Figures:
     received: float = 0.0  # bytes that collectives bring to a device
     cached: tuple[str, ...] = ()  # files that were added to the compilation cache
     timed_seconds: float = 0.0  # of a step that was run, see `preflight.here`
-    timed_rows: int = 0  # of the rows, those that were run
+    timed_rows: int = 0  # rows of the step that was run
 
     def seconds(self, chip: Chip) -> float:
         """Return the time of a step: as timed, else by the compiler's cycles."""

@@ -1,10 +1,10 @@
 """The cost of an optimized program, read from its text: cycles, and traffic between devices.
 
 XLA's own `cost_analysis` counts the body of a loop once. Here each computation counts as often as
-it is called: `while` by its trip count, from the compiler's note or the loop's condition.
-Where that is not a constant, a loop in a scope named `once` counts once, as usual data need it. Of
-a conditional's branches the costliest counts, except those with a scope named `fallback`, which
-run only where the usual way fails; with `fallbacks` they count too.
+it is called. A `while` counts by its trip count, from the compiler's note or the loop's condition;
+if that is not a constant, a loop in a scope named `once` counts once, as for usual data. For a
+conditional the costliest branch counts. Branches in a scope named `fallback`, which run only where
+the usual way fails, count only with `fallbacks`.
 """
 
 import functools
@@ -81,10 +81,10 @@ class Program:
 
     def collectives(self) -> dict[str, float]:
         """Return the bytes of the results of collective operations on one device, by kind."""
-        found: Counter[str] = Counter()
+        sizes: Counter[str] = Counter()
         for kind, size, _ in self._collectives():
-            found[kind] += size
-        return dict(found)
+            sizes[kind] += size
+        return dict(sizes)
 
     def received(self) -> float:
         """Return the bytes that one device must receive from others in one run."""
@@ -123,9 +123,10 @@ class Program:
     def _total(self, name: str) -> int:
         """Return the cycles of one run of a computation and of all it calls."""
         if name not in self._totals:
-            own = sum(int(n) for line in self.computations[name] for n in _CYCLES.findall(line))
+            lines = self.computations[name]
+            cycles = sum(int(n) for line in lines for n in _CYCLES.findall(line))
             called = sum(trips * self._total(callee) for callee, trips in self._callees(name))
-            self._totals[name] = own + called
+            self._totals[name] = cycles + called
         return self._totals[name]
 
     def _callees(self, name: str) -> Iterator[tuple[str, int]]:
@@ -166,13 +167,13 @@ def _bytes(shape: str) -> int:
 
 def _group_size(line: str) -> int:
     """Return the devices that take part in a collective together; 2 where they are not named."""
-    found = _GROUPS.search(line)
-    if not found:
+    match = _GROUPS.search(line)
+    if not match:
         return 2
-    size, listed, mesh, axes = found.groups()
+    size, devices, mesh, axes = match.groups()
     if size:
         return int(size)
-    if listed:
-        return listed.count(",") + 1
+    if devices:
+        return devices.count(",") + 1
     sizes = dict(re.findall(r"'(\w+)'=(\d+)", mesh))
     return math.prod(int(sizes[axis]) for axis in re.findall(r"'(\w+)'", axes))

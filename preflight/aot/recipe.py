@@ -96,8 +96,9 @@ def build() -> argparse.Namespace:
     module = _main_module()
     with as_main(module):
         run = gin.get_configurable(module.train)()
-    given = run.cooldown_from, run.relative_steps, run.model_dir, run.checkpoint_cfg
-    run.checkpoint_cfg = cooldown.branch(*given)
+    run.checkpoint_cfg = cooldown.branch(
+        run.cooldown_from, run.relative_steps, run.model_dir, run.checkpoint_cfg
+    )
     run.total_steps = last_step(
         run.model_dir, run.total_steps, run.relative_steps, run.checkpoint_cfg.restore
     )

@@ -14,10 +14,10 @@ from preflight.run_context import RunContext
 from preflight.search import Say, Trial, cheapest, compile_trial, fit
 from tasks.look import lines
 
-# Of the gin files, before a run can be built.
+# Checks of the gin files, before a run can be built.
 GIN = ("gin parses", "all is set", "objects")
 
-# Of the run.
+# Checks of the run.
 RUN: tuple[tuple[str, Callable[[RunContext], CheckResult]], ...] = (
     ("periods", gin.periods),
     ("partitions", gin.partitions),
@@ -38,7 +38,7 @@ RUN: tuple[tuple[str, Callable[[RunContext], CheckResult]], ...] = (
     ("disk", storage.disk),
 )
 
-# Of the compiled step, between "memory" and "decoding".
+# Checks of the compiled step, between "memory" and "decoding".
 STEP: tuple[tuple[str, Callable[[Trial, RunContext], CheckResult]], ...] = (
     ("speed", step.speed),
     ("duration", step.duration),
@@ -61,17 +61,17 @@ def check_recipe(
     With `offline` nothing is accessed over the network. The step is added to the folder `cache` of
     JAX's compilation cache; `say` receives a line before each slow step.
     """
-    found, run = check_gin(recipe)
+    results, run = check_gin(recipe)
     if run is None:
-        return found + [_not_checked_after(found, name) for name in NAMES[len(GIN) :]]
+        return results + [_not_checked_after(results, name) for name in NAMES[len(GIN) :]]
     context = RunContext(run, tpu, offline)
-    found += [run_check(name, check, context) for name, check in RUN]
-    return found + check_step(recipe, context, cache, say)
+    results += [run_check(name, check, context) for name, check in RUN]
+    return results + check_step(recipe, context, cache, say)
 
 
 def check_gin(recipe: Recipe) -> tuple[list[CheckResult], argparse.Namespace | None]:
     """Return the results of the gin files, and the run if it can be built."""
-    found: list[CheckResult] = []
+    results: list[CheckResult] = []
     run: argparse.Namespace | None = None
 
     def take(step: Callable[[], argparse.Namespace | None], figure: str) -> CheckResult:
@@ -87,15 +87,15 @@ def check_gin(recipe: Recipe) -> tuple[list[CheckResult], argparse.Namespace | N
         (recipes.build, objects),
     )
     for name, (function, figure) in zip(GIN, steps, strict=True):
-        if all(result.verdict == OK for result in found):
-            found.append(run_check(name, take, function, figure))
+        if all(result.verdict == OK for result in results):
+            results.append(run_check(name, take, function, figure))
         else:
-            found.append(_not_checked_after(found, name))
-    return found, run
+            results.append(_not_checked_after(results, name))
+    return results, run
 
 
-def _not_checked_after(found: list[CheckResult], name: str) -> CheckResult:
-    failed = next(result for result in found if result.verdict != OK)
+def _not_checked_after(results: list[CheckResult], name: str) -> CheckResult:
+    failed = next(result for result in results if result.verdict != OK)
     return CheckResult(NOT_CHECKED, f"after “{failed.check}”", check=name)
 
 
@@ -117,11 +117,11 @@ def check_step(
             best = cheapest(fit(recipe, context, trial, say))
         return step.memory(trial, context.tpu, best)
 
-    found = [run_check("memory", memory)]
+    results = [run_check("memory", memory)]
     is_here = isinstance(context.tpu, here.LocalDevices)
     for name, check in STEP:
         if name != "collectives" or not is_here:
-            found.append(run_check(name, check, trial, context))
+            results.append(run_check(name, check, trial, context))
     if not is_here:
-        found.append(run_check("decoding", step.decoding, recipe, context))
-    return found
+        results.append(run_check("decoding", step.decoding, recipe, context))
+    return results

@@ -1,6 +1,6 @@
 """Checks of the data: can it be read, how full are its rows, how often is it read, what it takes.
 
-What a sample of the corpus shows is one look, `tasks.look`, as in a dry run.
+`tasks.look` tells what a sample of the corpus shows, as in a dry run.
 """
 
 import functools
@@ -45,7 +45,7 @@ def first_records(context: RunContext) -> CheckResult:
 
 
 def looked(context: RunContext, name: str) -> CheckResult:
-    """Return a line of the look at the corpus; "example" reports why a task makes no examples."""
+    """Return a line of the look at the corpus; only "example" fails if there can be no look."""
     try:
         return context.look[name]
     except ValueError as error:

@@ -1,6 +1,6 @@
 """Checks of the compiled step: memory, time, money, collectives, and the decoding program.
 
-Each takes the trial of the recipe as it is. Without its figures the results are "not checked".
+Each check takes the trial of the recipe's own settings. A trial without figures is "not checked".
 """
 
 from pathlib import Path

@@ -50,7 +50,7 @@ def show_inference(cfg: DatasetConfig, paths: Sequence[str], output_dir: str) ->
 
 
 def show_training(trainer: Trainer, cfgs: Configs, model_dir: str, **more: CheckResult) -> None:
-    """Print what a dry run of `t5x.train` or `t5x.precompile` has checked; `more` by name."""
+    """Print what a dry run of `t5x.train` or `t5x.precompile` has checked, and `more` checks."""
     train_cfg = cfgs["train"]
     assert train_cfg is not None
     rows = getattr(getattr(trainer.model.module, "config", None), "vocab_size", None)
@@ -90,9 +90,9 @@ def mixture(
 def corpora(
     cfg: DatasetConfig, first: int, last: int, mixture_steps: int = 0
 ) -> dict[str, CheckResult]:
-    """Return what samples of the training corpora show, and how often steps read each, by name.
+    """Return what samples of the training corpora show, and how often they are read, by name.
 
-    `mixture_steps` are those that the mixture was read for before step `first`.
+    `mixture_steps` is the number of steps for which the mixture was read before step `first`.
     """
     looks = Corpora(cfg).looks()
     several = len(mixed.task_shares(cfg.provider, mixture_steps, mixture_steps + last - first)) > 1
@@ -143,7 +143,7 @@ def epochs(
 def duration(trainer: Trainer, batch: Any, plan: TrainingPlan, first: int) -> CheckResult:
     """Return the least time that the steps from `first` take here, on batches of these shapes.
 
-    It is the time of their products at the devices' peak, on a CPU at what it reaches.
+    It is the time of their matrix products at the devices' peak; a CPU's peak is measured.
     """
     devices = trainer.partitioner.mesh.devices.flat
     work, kind = flops.batch_flops(trainer.model, batch), devices[0].device_kind

@@ -124,11 +124,11 @@ def overview(source: CorpusSource, split: str) -> Overview:
     """
     split = slices.full(split)
     listing, shares = source.list_files(split), source.shares(split)
-    documents, held = None, {name: 100 * share for name, share in shares.items()}
+    documents, parts = None, {name: 100 * share for name, share in shares.items()}
     if is_small(source, split):
         texts = [text for batch in source.texts(split) for text in batch]
         documents = len(texts)
-        held = {
+        parts = {
             name: len(held_out.among(texts, held_out.of_split(shares, name))) for name in shares
         }
     looks_like, documents_are = _looks_like(source, listing)
@@ -138,7 +138,7 @@ def overview(source: CorpusSource, split: str) -> Overview:
         passed_over=source.passed_over(split),
         unit=_unit(source, listing),
         documents=documents,
-        held_out=held,
+        held_out=parts,
         others=_other_splits(source, split, listing),
         looks_like=looks_like,
         documents_are=documents_are,

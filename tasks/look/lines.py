@@ -174,13 +174,11 @@ def pieces(sample: Sample) -> CheckResult:
 
 def sizes(corpus: Tokens | None, row_tokens: float, are_pairs: bool = False) -> dict[str, object]:
     """Return what decides how often a corpus is read, for `t5x.cli.dry_run.epochs`."""
-    number, known = corpus or (None, "")
-    most = MOST_EPOCHS_OF_PAIRS if are_pairs else MOST_EPOCHS
     return {
-        "corpus_tokens": number,
-        "known": known,
+        "corpus_tokens": corpus.number if corpus else None,
+        "known": corpus.source if corpus else "",
         "row_tokens": row_tokens,
-        "most_epochs": most,
+        "most_epochs": MOST_EPOCHS_OF_PAIRS if are_pairs else MOST_EPOCHS,
     }
 
 
@@ -218,12 +216,12 @@ def example(sample: Sample) -> CheckResult:
     if not sample.examples:
         figure = "the sample gives none: its documents are too short"
         return warning(figure, "set TASK_FEATURE_LENGTHS shorter")
-    shown = []
+    features = []
     for name, spans in sample.spans(sample.examples[0]).items():
         text = " ".join(text for _, text in spans)
         text = text if len(text) <= _EXAMPLE else f"{text[:_EXAMPLE]} …"
-        shown.append(f"{name:<7}  {text}")
-    return ok(f"one of {len(sample.examples):,} is shown below", text="\n".join(shown))
+        features.append(f"{name:<7}  {text}")
+    return ok(f"one of {len(sample.examples):,} is shown below", text="\n".join(features))
 
 
 def _other_vocabulary(sample: Sample) -> str:

@@ -1,11 +1,10 @@
-"""A sample of a corpus, spread over its files, and what a task makes of it.
+"""Draw documents that are spread over a corpus, and make a task's examples of them.
 
 texts = list(itertools.islice(documents(source, "train"), 1000))
 rows = examples(task, texts, "train", {"inputs": 512, "targets": 114})
 spans(vocabulary, ids, {})                  # [(False, "Ana are"), (True, "<0>"), …]
 """
 
-import functools
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -22,7 +21,7 @@ from tasks.objectives import registry
 from tasks.text import normalize
 
 INPUTS = 512  # tokens, of the pretraining recipes
-_AT_ONCE = 16  # shards that a sample is read from alternately
+_AT_ONCE = 16  # shards that are read alternately
 _MOST_EXAMPLES = 5_000
 
 
@@ -31,35 +30,36 @@ def documents(
 ) -> Iterator[dict[str, str]]:
     """Yield the usable documents of a split once, in an order that is spread over the corpus.
 
-    Of a small corpus each is drawn from all of it; of a larger one files, and parts of large files,
-    are drawn at random and read alternately. They are the same for the same `seed`. Without
-    `shuffle`, and from sources of other kinds than `CorpusSource`, they are read in their own
-    order. Features that are no text are left out.
+    A small corpus is shuffled as a whole. From a larger one files, and parts of large files, are
+    drawn at random and read alternately. The same `seed` gives the same documents. Without
+    `shuffle`, and for sources that are no `CorpusSource`, they come in their own order. Features
+    that are no text are left out.
 
     Raises:
-      UserError: the corpus cannot be read; one sentence.
+      UserError: the corpus cannot be read.
     """
     if not (shuffle and isinstance(source, CorpusSource)):
-        found = [source.get_dataset(split=split, shuffle=False)]
+        datasets = [source.get_dataset(split=split, shuffle=False)]
     elif is_small(source, split):
-        found = [source.get_dataset(split, True, seed, order=RECORDS)]
+        datasets = [source.get_dataset(split, True, seed, order=RECORDS)]
     else:
         count = min(len(source.list_files(split)), _AT_ONCE)
         shards = [seqio.ShardInfo(index, count) for index in range(count)]
-        found = [source.get_dataset(split, True, seed, shard, order=PARTS) for shard in shards]
+        datasets = [source.get_dataset(split, True, seed, shard, order=PARTS) for shard in shards]
     try:
-        for rows in itertools.zip_longest(*(dataset.as_numpy_iterator() for dataset in found)):
-            yield from (_texts_of(row) for row in rows if row is not None)
-    except tf.errors.OpError as error:  # an error of a reader, within tf.data's own
-        reason = str(error).partition("Error: ")[2] or str(error)
-        raise UserError(f"the corpus cannot be read: {reason.splitlines()[0]}") from error
+        for rows in itertools.zip_longest(*(dataset.as_numpy_iterator() for dataset in datasets)):
+            yield from (_texts(row) for row in rows if row is not None)
+    except tf.errors.OpError as error:
+        # TensorFlow keeps only the class and the text of the reader's error.
+        reason = (str(error).partition("Error: ")[2] or str(error)).splitlines()[0]
+        raise UserError(why=f"the corpus cannot be read: {reason}") from error
 
 
 def first_documents(source: Any, split: str, n: int) -> list[dict[str, str]]:
-    """Return the first `n` usable documents of a split, of which a `CorpusSource` reads little.
+    """Return the first `n` usable documents of a split; a `CorpusSource` reads little for them.
 
     Raises:
-      UserError: the corpus cannot be read; one sentence.
+      UserError: the corpus cannot be read.
     """
     if hasattr(source, "peek_features"):  # of several columns
         columns = source.peek_features(split, n)
@@ -69,13 +69,13 @@ def first_documents(source: Any, split: str, n: int) -> list[dict[str, str]]:
     return list(itertools.islice(documents(source, split, shuffle=False), n))
 
 
-def _texts_of(row: Mapping[str, Any]) -> dict[str, str]:
+def _texts(row: Mapping[str, Any]) -> dict[str, str]:
     texts = {name: value for name, value in row.items() if isinstance(value, bytes)}
     return {name: value.decode("utf-8", "replace") for name, value in texts.items()}
 
 
 def task_over(task: seqio.Task, features: Mapping[str, Sequence[str]], split: str) -> seqio.Task:
-    """Return the task with a corpus of these documents, texts by feature, instead of its own."""
+    """Return the task over these documents, texts by feature, instead of its corpus."""
     make = lambda split, shuffle_files, seed=None: tf.data.Dataset.from_tensor_slices(
         dict(features)
     )
@@ -114,13 +114,13 @@ def examples(
     if not getattr(task, "needs_autograph", True):
         make = tf.autograph.experimental.do_not_convert(make)
     dataset = make(dict(lengths) if lengths else None, split, shuffle=False, num_epochs=1, seed=0)
-    made = dataset.take(_MOST_EXAMPLES).as_numpy_iterator()
+    examples = dataset.take(_MOST_EXAMPLES).as_numpy_iterator()
     names = vocabularies.token_features(task)
-    return [{name: row[name] for name in names if name in row} for row in made]
+    return [{name: row[name] for name in names if name in row} for row in examples]
 
 
 def made_from(task: seqio.Task) -> tuple[seqio.Task, dict[str, int] | None]:
-    """Return the task that reads the corpus, and the lengths that a pregenerated one fixes."""
+    """Return the task that reads the corpus, and the lengths that a pregenerated task fixes."""
     if hasattr(task, "made_from"):
         name, lengths = task.made_from
         return seqio.TaskRegistry.get(name), dict(lengths)
@@ -130,28 +130,28 @@ def made_from(task: seqio.Task) -> tuple[seqio.Task, dict[str, int] | None]:
 def spans(
     vocabulary: seqio.Vocabulary, ids: Iterable[int], names: Mapping[str, str]
 ) -> list[tuple[bool, str]]:
-    """Return the text of ids in pieces, (whether it is a sentinel, text), sentinels as <0>, <1>.
+    """Return the text of ids as (whether it is a sentinel, text), sentinels as <0>, <1>.
 
-    A piece that is all of the text has its name in `names`, if it is there.
+    A text that is a key of `names`, such as the piece of a label, is shown by its name.
     """
     marks = {token: f"<{n}>" for n, token in enumerate(vocabularies.sentinels_if_any(vocabulary))}
-    found: list[tuple[bool, str]] = []
+    parts: list[tuple[bool, str]] = []
     for is_mark, group in itertools.groupby(map(int, ids), marks.__contains__):
         tokens = list(group)
         if is_mark:
-            found += [(True, marks[token]) for token in tokens]
+            parts += [(True, marks[token]) for token in tokens]
         else:
             text = " ".join(vocabulary.decode(tokens).split())
-            found.append((False, names.get(text, text)))
-    return [(is_mark, text) for is_mark, text in found if text]
+            parts.append((False, names.get(text, text)))
+    return [(is_mark, text) for is_mark, text in parts if text]
 
 
 def normalized(task: seqio.Task, text: str) -> str:
-    """Return `text` as the task's own normalization leaves it, if it has one."""
+    """Return a text as the task normalizes it."""
     for step in task.preprocessors:
         settings = dict(getattr(step, "keywords", {}))
         if getattr(step, "func", step) is not normalize.preprocess:
-            if "normalization" not in settings:  # of tasks.pairs
+            if "normalization" not in settings:  # the step of tasks.pairs has it
                 continue
             settings = dict(settings["normalization"])
         spaces = settings.pop("spaces", True)
@@ -162,5 +162,4 @@ def normalized(task: seqio.Task, text: str) -> str:
 
 def uncovered(vocabulary: seqio.Vocabulary, characters: Iterable[str]) -> set[str]:
     """Return the characters that become the unknown id."""
-    known = functools.cache(lambda c: vocabulary.unk_id not in vocabulary.encode(c))
-    return {c for c in set(characters) if not known(c)}
+    return {c for c in set(characters) if vocabulary.unk_id in vocabulary.encode(c)}

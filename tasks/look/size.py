@@ -1,8 +1,8 @@
 """How much text a split has, as far as it can be known without reading it.
 
     size = text_size(source, "train")
-    number, known = size.tokens(bytes_a_token=4.2)
-    f"1.2 G tokens are 3 epochs of {number}{known}"
+    tokens = size.tokens(bytes_a_token=4.2)
+    f"1.2 G tokens are 3 epochs of {tokens.number}{tokens.source}"
 
 The authors of FineWeb-2 publish how many bytes and words it has. The size of other corpora follows
 from their files, and for uncompressed lines from the share of text in the first million bytes.
@@ -21,10 +21,10 @@ _SAMPLE_BYTES = 1 << 20
 
 
 class Tokens(NamedTuple):
-    """A number of tokens, and how it is known, to end a sentence with."""
+    """A number of tokens, and who says so, to end a sentence with."""
 
     number: float
-    known: str
+    source: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,8 +37,8 @@ class TextSize:
 
     def tokens(self, bytes_a_token: float) -> Tokens:
         """Return the tokens of the split, for tokens of so many bytes."""
-        known = f" ({self.authors}; {bytes_a_token:.2f} bytes a token)" if self.authors else ""
-        return Tokens(self.text_bytes / bytes_a_token, known or self.files)
+        authors = f" ({self.authors}; {bytes_a_token:.2f} bytes a token)" if self.authors else ""
+        return Tokens(self.text_bytes / bytes_a_token, authors or self.files)
 
 
 def text_size(source: Any, split: str) -> TextSize | None:
@@ -67,8 +67,8 @@ def assumed_tokens(source: Any, split: str) -> Tokens | None:
     language = published_language(source, split)
     if language is None:
         return None
-    known = f" ({_by_authors(source, language)}; {TOKENS_PER_WORD} tokens a word assumed)"
-    return Tokens(language.words * TOKENS_PER_WORD, known)
+    authors = f" ({_by_authors(source, language)}; {TOKENS_PER_WORD} tokens a word assumed)"
+    return Tokens(language.words * TOKENS_PER_WORD, authors)
 
 
 def _by_authors(source: CorpusSource, language: Language) -> str:
