@@ -20,6 +20,7 @@ from urllib.parse import urlparse
 import numpy as np
 import seqio
 
+from common.source import Source
 from common.tables import CheckResult, NotChecked
 from common.threads import in_thread
 from preflight.aot import recipe_step
@@ -162,7 +163,7 @@ class RunContext:
         Raise NotChecked if the source is remote and must not, or cannot, be read. A source that has
         not answered is not asked again.
         """
-        name = getattr(source, "name", type(source).__name__)
+        name = source.name if isinstance(source, Source) else type(source).__name__
         if self.offline and not is_local(source):
             raise NotChecked(f"the corpus {name} is remote, and --offline is set")
         if name in self._unreachable:

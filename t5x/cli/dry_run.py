@@ -116,8 +116,8 @@ def epochs(
 ) -> CheckResult:
     """Return how often the corpus of a task is read from step `first` to step `last`.
 
-    `numbers` are those of the line "pieces", see `corpora.ShownTask.look`. `mixture_steps` is as in
-    `corpora`.
+    `numbers` are those of the line "pieces", see `common.source.CorpusTask.look`. `mixture_steps`
+    is as in `corpora`.
     """
     left = max(last - first, 0)
     # If the rate changes meanwhile, this is the mean.

@@ -17,11 +17,10 @@ _DOCUMENT, _EXAMPLE = 400, 700  # characters shown on the terminal
 
 def facts(sample: Sample) -> list[tuple[str, str]]:
     """Return what the sample is of, as (name, text)."""
-    mixing = getattr(sample.source, "mixing", None)
     rows = [
         ("corpus", f"{sample.corpus}, split {sample.split}"),
         ("sample", f"{len(sample.documents):,} documents"),
-        ("mixing", mixing(sample.split, _SHARDS) if mixing else "unknown"),
+        ("mixing", sample.source.mixing(sample.split, _SHARDS)),
     ]
     if sample.task:
         vocabulary = sample.vocabulary

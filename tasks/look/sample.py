@@ -19,6 +19,7 @@ import numpy as np
 import seqio
 
 from common.errors import UserError
+from common.source import Source, source_of
 from tasks import vocabularies
 from tasks.corpus.overview import Overview, is_small, overview
 from tasks.corpus.records.counts import NOTES
@@ -54,7 +55,7 @@ class Sample:
     """
 
     name: str
-    source: Any
+    source: Source
     split: str
     overview: Overview | None
     text_size: TextSize | None
@@ -72,7 +73,7 @@ class Sample:
     @property
     def corpus(self) -> str:
         """The corpus's name."""
-        return getattr(self.source, "name", type(self.source).__name__)
+        return self.source.name
 
     @property
     def vocabulary(self) -> seqio.Vocabulary:
@@ -177,7 +178,7 @@ def draw(
       UserError: the corpus or the vocabulary cannot be read, or the lengths do not fit.
     """
     task, fixed = sampling.made_from(task)
-    source, vocabulary = task.source, task.output_features["targets"].vocabulary
+    source, vocabulary = source_of(task), task.output_features["targets"].vocabulary
     features = vocabularies.token_features(task)
     fitting = {name: n for name, n in (lengths or {}).items() if name in features}
     lengths = fixed or fitting or sampling.default_lengths(task)
@@ -236,7 +237,7 @@ def draw_texts(source: CorpusSource, split: str, most: int | None = None, seed: 
     )
 
 
-def _of_corpus(source: Any, split: str, n: int) -> dict[str, Any]:
+def _of_corpus(source: Source, split: str, n: int) -> dict[str, Any]:
     """Return the fields of a `Sample` that need no document of it."""
     return {
         "source": source,
@@ -247,17 +248,15 @@ def _of_corpus(source: Any, split: str, n: int) -> dict[str, Any]:
     }
 
 
-def _counts(source: Any) -> collections.Counter[str]:
-    counter = getattr(source, "counter", None)
-    return collections.Counter(counter.counts() if counter else {})
+def _counts(source: Source) -> collections.Counter[str]:
+    return collections.Counter(source.counter.counts() if source.counter else {})
 
 
 def _documents(
-    source: Any, split: str, most: int | None, seed: int, spread: bool | None
+    source: Source, split: str, most: int | None, seed: int, spread: bool | None
 ) -> list[Document]:
     is_local = isinstance(source, CorpusSource) and source.is_local
-    if hasattr(source, "peek"):
-        source.peek(split)  # raises the mistakes in one sentence
+    source.peek(split, 1)  # raises the mistakes in one sentence
     rows = sampling.documents(source, split, seed, is_local if spread is None else spread)
     return list(itertools.islice(_limited(rows), most or DOCUMENTS[is_local]))
 
@@ -288,7 +287,7 @@ def text_counts(
     }
 
 
-def _unknown_labels(source: Any, split: str, n: int) -> list[tuple[str, int]]:
+def _unknown_labels(source: Source, split: str, n: int) -> list[tuple[str, int]]:
     """Return the labels that are no class: all of a small corpus, else those of `n` rows."""
     if not (isinstance(source, CorpusSource) and source.column.known_labels):
         return []

@@ -18,6 +18,7 @@ from tasks import vocabularies
 from tasks.corpus.overview import is_small
 from tasks.corpus.source import PARTS, RECORDS, CorpusSource
 from tasks.objectives import registry
+from tasks.rows import Rows
 from tasks.text import normalize
 
 INPUTS = 512  # tokens, of the pretraining recipes
@@ -26,7 +27,7 @@ _MOST_EXAMPLES = 5_000
 
 
 def documents(
-    source: Any, split: str, seed: int = 0, shuffle: bool = True
+    source: seqio.DataSource, split: str, seed: int = 0, shuffle: bool = True
 ) -> Iterator[dict[str, str]]:
     """Yield the usable documents of a split once, in an order that is spread over the corpus.
 
@@ -55,16 +56,16 @@ def documents(
         raise UserError(why=f"the corpus cannot be read: {reason}") from error
 
 
-def first_documents(source: Any, split: str, n: int) -> list[dict[str, str]]:
+def first_documents(source: seqio.DataSource, split: str, n: int) -> list[dict[str, str]]:
     """Return the first `n` usable documents of a split; a `CorpusSource` reads little for them.
 
     Raises:
       UserError: the corpus cannot be read.
     """
-    if hasattr(source, "peek_features"):  # of several columns
+    if isinstance(source, Rows):
         columns = source.peek_features(split, n)
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-    if hasattr(source, "peek"):
+    if isinstance(source, CorpusSource):
         return [{"text": text} for text in source.peek(split, n)]
     return list(itertools.islice(documents(source, split, shuffle=False), n))
 

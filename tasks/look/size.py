@@ -9,8 +9,9 @@ from their files, and for uncompressed lines from the share of text in the first
 """
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from common.source import Source
 from common.tables import data_size
 from tasks.corpus.records.documents import screen
 from tasks.corpus.source import CorpusSource
@@ -41,7 +42,7 @@ class TextSize:
         return Tokens(self.text_bytes / bytes_a_token, authors or self.files)
 
 
-def text_size(source: Any, split: str) -> TextSize | None:
+def text_size(source: Source, split: str) -> TextSize | None:
     """Return how much text a split has, None if that is unknown."""
     if not isinstance(source, CorpusSource):
         return None
@@ -55,14 +56,14 @@ def text_size(source: Any, split: str) -> TextSize | None:
     return TextSize(size * (share or 1.0), files=files)
 
 
-def published_language(source: Any, split: str) -> Language | None:
+def published_language(source: Source, split: str) -> Language | None:
     """Return the language of FineWeb-2 whose training split this is, else None."""
     if isinstance(source, CorpusSource) and split == "train":
         return public.fineweb2_language(source)
     return None
 
 
-def assumed_tokens(source: Any, split: str) -> Tokens | None:
+def assumed_tokens(source: Source, split: str) -> Tokens | None:
     """Return roughly the tokens of a split of FineWeb-2, before a record of it is read."""
     language = published_language(source, split)
     if language is None:
