@@ -56,12 +56,12 @@ CHIPS = {
 _ALIASES = {"v5litepod": "v5e"}
 
 
-def _by_chips(*shapes: tuple[int, ...]) -> dict[int, tuple[int, ...]]:
+def _shapes(*shapes: tuple[int, ...]) -> dict[int, tuple[int, ...]]:
     return {math.prod(shape): shape for shape in shapes}
 
 
-_SOLID = _by_chips((2, 2, 1), (2, 2, 2), (2, 2, 4), (2, 4, 4), (4, 4, 4), (4, 4, 8), (4, 8, 8))
-_FLAT = _by_chips((1, 1), (2, 2), (2, 4), (4, 4), (4, 8), (8, 8), (8, 16), (16, 16))
+_SOLID = _shapes((2, 2, 1), (2, 2, 2), (2, 2, 4), (2, 4, 4), (4, 4, 4), (4, 4, 8), (4, 8, 8))
+_FLAT = _shapes((1, 1), (2, 2), (2, 4), (4, 4), (4, 8), (8, 8), (8, 16), (16, 16))
 _SHAPES = {
     "v2": {n: _FLAT[n] for n in (4, 16, 64, 128, 256)},
     "v3": {n: _FLAT[n] for n in (4, 16, 32, 64, 128, 256)},

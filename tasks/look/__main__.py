@@ -61,9 +61,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     path = flags.html or arguments.result_path(f"look_{name}.html")
     arguments.check_output_file("--html", path)
     drawn = draw_texts(flags) if is_corpus(flags.corpus) else draw(flags)
-    print(page.as_text(drawn))
+    print(page.render_text(drawn))
     with open(path, "w", encoding="utf-8") as file:
-        file.write(page.as_html(drawn))
+        file.write(page.render_html(drawn))
     print(f"\nwrote {os.path.abspath(path)}")
 
 
@@ -83,7 +83,7 @@ def draw(flags: argparse.Namespace) -> sample.Sample:
 
 
 def draw_texts(flags: argparse.Namespace) -> sample.Sample:
-    """Return the sample of the corpus that the flags name, of which nothing is held out."""
+    """Return the sample of the corpus that the flags name; nothing is held out of it."""
     if flags.lengths:
         why = f"but {flags.corpus} is a corpus, and only a task has lengths"
         raise UserError("--lengths", flags.lengths, why, "leave it out, or name a task")

@@ -22,7 +22,7 @@ from tasks.look import sampling, signs
 from tasks.look.sample import Sample, draw
 from tasks.look.size import Tokens
 
-MOST_UNUSABLE = 0.01  # of the records: those that should be text and are none
+MOST_UNUSABLE = 0.01  # of the records: records that should be text and are not
 MOST_EMPTY = 0.2  # of the records of formats in which an empty one is no empty line
 MOST_FOREIGN = 0.05  # of the letters
 MOST_UNKNOWN = 0.01  # of the pieces
@@ -117,15 +117,15 @@ def records(sample: Sample) -> CheckResult:
 
 def characters(sample: Sample) -> CheckResult:
     """Judge whether the texts have characters that no author wrote."""
-    return signs.odd_characters(_as_written(sample))
+    return signs.odd_characters(_written_texts(sample))
 
 
 def repetition(sample: Sample) -> CheckResult:
     """Judge whether the texts repeat each other."""
-    return signs.repetition(_as_written(sample))
+    return signs.repetition(_written_texts(sample))
 
 
-def _as_written(sample: Sample) -> list[str]:
+def _written_texts(sample: Sample) -> list[str]:
     """Return the documents, without the copies that a column asks for."""
     texts = ["\n".join(document.values()) for document in sample.documents]
     return [*dict.fromkeys(texts)] if sample.counts.get(EXTRA_COPIES) else texts
@@ -137,7 +137,7 @@ def scripts(sample: Sample) -> CheckResult:
     named = [f"{name} {share:.1%}" for name, share in shares.items() if share >= 0.0005]
     figure = ", ".join(named) or "no letters"
     frequent = [name for name, share in shares.items() if share >= MOST_FOREIGN]
-    foreign = _without_pieces(frequent, sample.vocabulary) if sample.task else []
+    foreign = _foreign(frequent, sample.vocabulary) if sample.task else []
     if not foreign:
         return ok(figure)
     letters = ((text, c) for text in sample.all_texts for c in text if signs.script(c) in foreign)
@@ -146,7 +146,7 @@ def scripts(sample: Sample) -> CheckResult:
     return warning(f"{figure}; {lack}: {quote}", _other_vocabulary(sample))
 
 
-def _without_pieces(names: Sequence[str], vocabulary: seqio.Vocabulary) -> list[str]:
+def _foreign(names: Sequence[str], vocabulary: seqio.Vocabulary) -> list[str]:
     """Return the scripts that hardly a piece of the vocabulary is of."""
     if isinstance(vocabulary, seqio.ByteVocabulary):
         return []

@@ -45,7 +45,7 @@ def _spread(n: int) -> Sequence[int]:
     return [i * n // SHOWN for i in range(SHOWN)] if n > SHOWN else range(n)
 
 
-def as_text(sample: Sample) -> str:
+def render_text(sample: Sample) -> str:
     """Return the look as lines for a terminal."""
     rows = facts(sample)
     width = max(len(name) for name, _ in rows)
@@ -104,7 +104,7 @@ mark { background: color-mix(in srgb, var(--c1) 18%, transparent); color: inheri
 """
 
 
-def as_html(sample: Sample) -> str:
+def render_html(sample: Sample) -> str:
     """Return the look as a page: documents and examples in full, their spans marked."""
     title = f"{sample.name}, {sample.split}"
     documents, examples = shown_documents(sample), shown_examples(sample)
@@ -156,7 +156,7 @@ def _html_bars(lengths: Histogram) -> str:
 
 
 def _quotes(texts: Mapping[str, str]) -> str:
-    """Return texts by feature, in HTML; that of a single feature has no title."""
+    """Return texts by feature, in HTML; a single feature has no title."""
     title = lambda name: f"<b>{name}</b>" if len(texts) > 1 else ""
     return "".join(f"{title(name)}<blockquote>{text}</blockquote>" for name, text in texts.items())
 

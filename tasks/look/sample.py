@@ -177,7 +177,7 @@ def draw(
     Raises:
       UserError: the corpus or the vocabulary cannot be read, or the lengths do not fit.
     """
-    task, fixed = sampling.made_from(task)
+    task, fixed = sampling.original(task)
     source, vocabulary = source_of(task), task.output_features["targets"].vocabulary
     features = vocabularies.token_features(task)
     fitting = {name: n for name, n in (lengths or {}).items() if name in features}
@@ -200,7 +200,7 @@ def draw(
     counts |= text_counts(all_texts, all_ids, vocabulary.unk_id)
     return Sample(
         name=task.name,
-        **_of_corpus(source, split, len(documents)),
+        **_corpus_fields(source, split, len(documents)),
         documents=documents,
         texts=texts,
         counts=counts,
@@ -230,14 +230,14 @@ def draw_texts(source: CorpusSource, split: str, most: int | None = None, seed: 
     counts |= text_counts(itertools.chain.from_iterable(texts.values()), (), None)
     return Sample(
         name=source.name,
-        **_of_corpus(source, split, len(documents)),
+        **_corpus_fields(source, split, len(documents)),
         documents=documents,
         texts=texts,
         counts=counts,
     )
 
 
-def _of_corpus(source: Source, split: str, n: int) -> dict[str, Any]:
+def _corpus_fields(source: Source, split: str, n: int) -> dict[str, Any]:
     """Return the fields of a `Sample` that need no document of it."""
     return {
         "source": source,
@@ -288,7 +288,7 @@ def text_counts(
 
 
 def _unknown_labels(source: Source, split: str, n: int) -> list[tuple[str, int]]:
-    """Return the labels that are no class: all of a small corpus, else those of `n` rows."""
+    """Return the labels that are no class, in all of a small corpus, else in `n` rows."""
     if not (isinstance(source, CorpusSource) and source.column.known_labels):
         return []
     return source.unknown_labels(split, sys.maxsize if is_small(source, split) else n).most_common()

@@ -120,7 +120,7 @@ def examples(
     return [{name: row[name] for name in names if name in row} for row in examples]
 
 
-def made_from(task: seqio.Task) -> tuple[seqio.Task, dict[str, int] | None]:
+def original(task: seqio.Task) -> tuple[seqio.Task, dict[str, int] | None]:
     """Return the task that reads the corpus, and the lengths that a pregenerated task fixes."""
     if hasattr(task, "made_from"):
         name, lengths = task.made_from

@@ -47,7 +47,7 @@ def text_size(source: Source, split: str) -> TextSize | None:
     if not isinstance(source, CorpusSource):
         return None
     if language := published_language(source, split):
-        return TextSize(language.text_bytes, authors=_by_authors(source, language))
+        return TextSize(language.text_bytes, authors=_authors_size(source, language))
     size = source.text_bytes(split)
     if not size:
         return None
@@ -68,11 +68,11 @@ def assumed_tokens(source: Source, split: str) -> Tokens | None:
     language = published_language(source, split)
     if language is None:
         return None
-    authors = f" ({_by_authors(source, language)}; {TOKENS_PER_WORD} tokens a word assumed)"
+    authors = f" ({_authors_size(source, language)}; {TOKENS_PER_WORD} tokens a word assumed)"
     return Tokens(language.words * TOKENS_PER_WORD, authors)
 
 
-def _by_authors(source: CorpusSource, language: Language) -> str:
+def _authors_size(source: CorpusSource, language: Language) -> str:
     filters = ", without copies and filters" if source.column.copies else ""
     return f"{data_size(language.text_bytes)} of text, by its authors{filters}"
 

@@ -25,7 +25,7 @@ def shown(spans):
 
 
 def test_the_text_has_every_figure(found):
-    said = page.as_text(found)
+    said = page.render_text(found)
     assert max(map(len, said.splitlines())) < 720
     for row in lines.table(found):
         assert {*f"{row.check} {row.verdict} {row.figure}".split()} <= {*said.split()}
@@ -45,7 +45,7 @@ def test_the_text_has_every_figure(found):
 
 def test_a_page_says_nothing_of_a_task_where_there_is_none():
     texts = sample.draw_texts(RO_MINI, "train", 20)
-    for said in (page.as_text(texts), page.as_html(texts)):
+    for said in (page.render_text(texts), page.render_html(texts)):
         assert "20 documents" in said
         assert "examples" not in said
 
@@ -53,7 +53,7 @@ def test_a_page_says_nothing_of_a_task_where_there_is_none():
 @pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on PATH")
 def test_the_page_in_a_browser(found, tmp_path):
     path = tmp_path / "look.html"
-    path.write_text(page.as_html(found))
+    path.write_text(page.render_html(found))
     with Browser() as browser:
         for width, dark in ((1280, False), (390, True)):
             browser.open(path.as_uri(), width=width, dark=dark)
