@@ -11,6 +11,7 @@ from absl.testing import flagsaver
 
 from common import arguments
 from common.errors import ROOT
+from fakes.refuses import refuses
 from t5x.cli import main as trainer
 
 COMMANDS = [
@@ -53,8 +54,9 @@ def test_a_light_command_loads_no_library_that_writes_there():
 
 @flagsaver.flagsaver
 def test_the_trainers_commands_refuse_a_mistyped_flag_and_take_dashes():
-    with pytest.raises(ValueError, match=r"'gin_fil'.*\(--help lists all flags\)$"):
+    with refuses() as refusal:
         trainer.parse_flags(["t5x.train", "--gin_fil=x.gin"])
+    assert "'gin_fil'" in refusal.value.why
     trainer.parse_flags(["t5x.train", "--gin-file=x.gin", "--roll-call-seconds", "3"])
     assert trainer.flags.FLAGS.roll_call_seconds == 3
 
