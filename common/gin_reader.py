@@ -104,7 +104,7 @@ class Binding:
 
 
 class Bindings:
-    """The bindings of a configuration by name, of which the last wins, and its imports.
+    """The bindings of a configuration, the last of each name, and its imports.
 
     `imports` has the import statements by the name that each binds.
     """
@@ -238,7 +238,7 @@ class Bindings:
         return next((binding.value for binding in self if binding.parameter == argument), None)
 
     def binds_bytes(self) -> bool:
-        """Return whether the vocabulary is that of bytes (ByT5)."""
+        """Return whether the vocabulary consists of bytes (ByT5)."""
         _, vocabulary = self.resolved("", self._first("output_vocabulary"))
         if isinstance(vocabulary, Reference):
             return vocabulary.split(".")[-1] == "ByteVocabulary"

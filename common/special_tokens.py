@@ -6,7 +6,7 @@ tokens_by_role([tokenizer_config, special_tokens_map], tokenizer.token_to_id)["m
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-FILES = ("tokenizer_config.json", "special_tokens_map.json")  # beside tokenizer.json
+FILES = ("tokenizer_config.json", "special_tokens_map.json")  # next to tokenizer.json
 # The spellings of each role in BERT, RoBERTa and Gemma.
 _SPELLINGS = {
     "pad": ("[PAD]", "<pad>"),

@@ -37,7 +37,7 @@ class FactorDim(enum.Enum):
 def standard_logical_factor_rules() -> Mapping[str, FactorDim]:
     """Return the role of each logical axis, for parameters of more than two dimensions.
 
-    A model need not have all of them.
+    A model may lack some of these axes.
     """
     column = ("vocab", "mlp", "heads", "kv", "joined_kv", "length", "mlp_activations")
     upstream_axes = ("q_wi_fused", "o_wo_fused", "multiquery_heads", "kv_fused")

@@ -26,10 +26,10 @@ from t5x.decoding import DecodingState
 def one_token(ids: Callable[[], Sequence[int]]) -> Callable[..., Any]:
     """Return the `decode_fn` that chooses among classes, a function like `decoding.beam_search`.
 
-    `ids` returns the token id of each class. It is called when the ids are first needed, since a
-    run may be configured where its vocabulary does not exist. Scores are log-probabilities among
-    the classes; with `num_decodes` N the N best classes are returned, worst first. `check` computes
-    the ids, so that invalid ones raise an error before anything is decoded.
+    `ids` returns the token id of each class. It is called when the ids are first needed, since the
+    machine that configures a run may lack its vocabulary. Scores are log-probabilities among the
+    classes; with `num_decodes` N the N best classes are returned, worst first. `check` computes the
+    ids, so that invalid ones raise an error before anything is decoded.
     """
     class_ids = functools.cache(lambda: np.array(ids(), np.int32))
 

@@ -36,7 +36,7 @@ from t5x.kv_cache import pick, reorder_rows, repeat_rows
 
 # Minus infinity for scores. It is finite so that sums stay numbers, and marks free beams.
 NEG_INF = -1.0e7
-# Lower temperatures take the best id instead: dividing by them is not safe.
+# Below this the best id is taken instead, since dividing by the temperature is not safe.
 MIN_TEMPERATURE = 1e-4
 
 
@@ -78,7 +78,7 @@ class _Beams:
 
 TokensToLogits = Callable[[DecodingState], tuple[jax.Array, Cache]]
 DECODE_ARGUMENTS = ("inputs", "cache", "tokens_to_logits", "eos_id", "num_decodes")
-# What `EncoderDecoderModel.decode_fn` is: called by the keywords above, and by others such as
+# The type of `EncoderDecoderModel.decode_fn`. Called with the keywords above, and others such as
 # `decode_rng`, it returns decodes [B, N, T] and scores [B, N], worst first. An optional attribute
 # `check`, a function without arguments, raises ValueError if the settings cannot work.
 DecodeFn = Callable[..., Any]

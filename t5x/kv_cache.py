@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from common.errors import UserError
 from t5x.array_types import Cache
 
-# Leaves of upstream's caches without a batch; the first has one if rows start at own positions.
+# Leaves without a batch in upstream's caches. The first has one if rows start at other positions.
 _CACHE_INDEX = "cache_index"
 _SHARED_LEAVES = (_CACHE_INDEX, "cached_bias", "position_embedder_index")
 

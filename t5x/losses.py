@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from common.errors import UserError
 from t5x.kernels.select import log_normalizer
 
-ONCE = "once"  # scope of a loop that runs as often as is needed: once for usual data
+ONCE = "once"  # scope of a loop that runs as often as needed: once for usual data
 
 
 class SpecialLossNormalizingFactor(enum.Enum):
@@ -40,20 +40,23 @@ def cross_entropy(
     # Not a lookup, whose gradient is a scatter, one more pass over all logits.
     is_target = jnp.arange(logits_BTV.shape[-1]) == targets_BT[..., None]
     chosen = jnp.where(is_target, logits_BTV, 0.0).sum(-1)
-    # An id that no logit is for must not pass for one of probability 1 / Z.
+    # An id beyond the logits must not pass for one of probability 1 / Z.
     loss = log_z - jnp.where(targets_BT < logits_BTV.shape[-1], chosen, jnp.nan)
     if label_smoothing:
         vocab = logits_BTV.shape[-1]
-        confidence, rest = 1.0 - label_smoothing, label_smoothing / (vocab - 1)
+        confidence, share = 1.0 - label_smoothing, label_smoothing / (vocab - 1)
         spread = vocab * log_z - logits_BTV.sum(-1)  # cross entropy against every id once
-        entropy = confidence * math.log(confidence) + (vocab - 1) * rest * math.log(rest + 1e-20)
-        loss = (confidence - rest) * loss + rest * spread + entropy
+        entropy = confidence * math.log(confidence) + (vocab - 1) * share * math.log(share + 1e-20)
+        loss = (confidence - share) * loss + share * spread + entropy
     z = z_loss * jnp.square(log_z)
     return loss + z, z
 
 
 def normalizing_factor(factor: Any) -> float | SpecialLossNormalizingFactor | None:
-    """Return a factor as set in a gin file, a special one by its name; UserError if it is none."""
+    """Return the normalizing factor that a gin file sets: None, a number, or a special one by name.
+
+    Raise UserError for anything else.
+    """
     special = SpecialLossNormalizingFactor.__members__
     if isinstance(factor, str) and (name := factor.rsplit(".", 1)[-1].upper()) in special:
         return special[name]
@@ -110,5 +113,5 @@ def normalizing_factor_and_weights(
 
 
 def _divisor(total: jax.Array) -> jax.Array:
-    """Return the sum of weights; 1 for 0, so that a batch or a part without any has no loss."""
+    """Return the sum of weights, or 1 for 0: a batch or a part without weights has no loss."""
     return jnp.where(total > 0, total, 1.0)

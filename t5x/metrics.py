@@ -12,8 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-# Upstream's loss_per_nonpadding_target_token divides what LOSS_NORMALIZING_FACTOR has divided, so
-# that runs with another factor cannot be compared by it.
+# Upstream's loss_per_nonpadding_target_token divides what LOSS_NORMALIZING_FACTOR has already
+# divided, so it cannot compare runs with different factors.
 UNNORMALIZED_LOSS = "unnormalized_loss_per_target_token"
 
 
@@ -27,8 +27,8 @@ def step_sums(
 ) -> dict[str, jax.Array]:
     """Return sums over one batch; losses are natural logarithms (nats).
 
-    `cross_ent_loss` and `correct` are of the targets with a weight, each counted once. `z_loss` is
-    weighted and divided by the loss's normalizing factor, as the optimized loss is.
+    `cross_ent_loss` and `correct` count every target with a weight once. `z_loss` is weighted and
+    divided by the loss's normalizing factor, as the optimized loss is.
     """
     targets = batch["decoder_target_tokens"]
     sums = token_sums(logits_BTV, targets, losses_BT, z_losses_BT, weights_BT, factor)
@@ -67,7 +67,7 @@ def hits(logits_BTV: jax.Array, targets_BT: jax.Array) -> jax.Array:
 def row_sums(batch: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
     """Return the part of `step_sums` that counts rows, positions and examples.
 
-    The inputs of an encoder alone have the positions of its targets, which count once.
+    In an encoder alone, inputs and targets have the same positions, which count once.
     """
     count = lambda x: jnp.asarray(x, jnp.float32)
     alone = "decoder_target_tokens" not in batch
@@ -95,13 +95,13 @@ def segments(batch: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
 
 
 def unnormalized_loss(sums: Mapping[str, Any]) -> Any:
-    """Return cross entropy and z-loss in nats per target with a weight, whatever normalizes."""
+    """Return cross entropy and z-loss in nats per target with a weight, for any normalization."""
     total, tokens = sums["cross_ent_loss"] + sums["unnormalized_z_loss"], sums["target_tokens"]
     return total / (tokens + (tokens == 0))  # jnp.maximum would compile on the host
 
 
 def total(parts: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Return the sum of dicts of sums that are on the host, at least one."""
+    """Return the sum of one or more dicts of sums, which are on the host."""
     return {name: sum(float(part[name]) for part in parts) for name in parts[0]}
 
 

@@ -1,4 +1,4 @@
-"""Models: a network with its loss, its scores and its decoding, under upstream's names.
+"""A model: a network with its loss, scores and decoding, under upstream's names.
 
 A batch holds `encoder_input_tokens` [B, I], `decoder_input_tokens` and `decoder_target_tokens`
 [B, T], and where they are known `decoder_loss_weights`, `{encoder,decoder}_segment_ids`.
@@ -85,7 +85,7 @@ class EncoderDecoderModel:
         return self.loss_fn(params, batch, None)
 
     def score_batch(self, params: Any, batch: Batch, return_intermediates: bool = False):
-        """Return the log-likelihood [B] of each row's targets, without padding."""
+        """Return the log-likelihood [B] of each row's targets; padding does not count."""
         if return_intermediates:
             raise NotImplementedError(
                 "score_batch(return_intermediates=True) is not supported; set it to False."

@@ -33,7 +33,7 @@ from t5x.kernels.orthogonal import orthogonalize
 from t5x.partitioning import constrain
 from t5x.schedules import UsualRates
 
-# What is left out of weight decay, in one model or another.
+# Parameters that do not decay, in one model or another.
 _NORMS_AND_BIASES = ("scale", "bias", "rel_embedding")
 
 
@@ -171,8 +171,8 @@ def adamw_scaled(
     T5's embeddings begin with deviation 1 and its kernels far below, so that no absolute step fits
     both. Nawrot 2023 (nanoT5, arXiv 2309.02373, section 3) multiplies the step by the root mean
     square of the parameter, which counts as `least_scale` at least, as Adafactor does. Steps of
-    matrices, which are all but embeddings, logits, norms and biases, are also multiplied by
-    `matrix_rate`. The other settings and errors are those of `adamw`.
+    matrices (all but embeddings, logits, norms and biases) are also multiplied by `matrix_rate`.
+    For other settings and errors see `adamw`.
     """
     adam = optax.scale_by_adam(beta1, beta2, epsilon)
     decays = decay_mask(no_decay, "adamw_scaled")
@@ -200,13 +200,13 @@ def muon(
     The momentum of a matrix (`optax.contrib.muon`) is orthogonalized by Newton-Schulz iterations,
     each layer of a stack by itself and on one device of the slice (`t5x.kernels.orthogonal`), and
     brought to a root mean square of 1 (Liu et al. 2025, arXiv 2502.16982, section 2.2). Embeddings,
-    logits, norms and position biases take the step of Adam with Nesterov momentum. Both are
-    multiplied by the root mean square of the parameter and by the rate, and those of matrices by
+    logits, norms and position biases are updated by Adam with Nesterov momentum. Both steps are
+    multiplied by the parameter's root mean square and by the rate, and steps of matrices also by
     `matrix_rate`. `beta` is the decay of the momentum of matrices, `epsilon` is also added to the
-    norm that a matrix is divided by, and the root mean square of a parameter counts as
-    `least_scale` at least. With `must_end` a run whose rate does not fall to zero is refused: steps
-    of one size leave the noise of single batches in the matrices. The other settings and errors are
-    those of `adamw_scaled`.
+    norm that a matrix is divided by, and a parameter's root mean square counts as at least
+    `least_scale`. With `must_end` a run whose rate does not fall to zero is refused: steps of one
+    size leave the noise of single batches in the matrices. For other settings and errors see
+    `adamw_scaled`.
     """
 
     def direction(axes: PyTree) -> optax.GradientTransformation:
@@ -237,9 +237,10 @@ def muon(
 def orthogonalized(
     updates: PyTree, dimensions: PyTree, axes: PyTree, steps: int, epsilon: float
 ) -> PyTree:
-    """Return the updates with every matrix orthogonal and of a root mean square of 1.
+    """Return the updates, each matrix made orthogonal with a root mean square of 1.
 
-    `dimensions` are those of `matrix_dimensions`; see `t5x.kernels.orthogonal` for the others.
+    `dimensions` come from `matrix_dimensions`; for `steps` and `epsilon` see
+    `t5x.kernels.orthogonal`.
     """
     leaves = jax.tree.leaves(updates)
     tree: Any = jax.tree.structure(updates)  # its stubs lack `flatten_up_to`
@@ -258,7 +259,7 @@ def matrix_dimensions(axes: tuple[str | None, ...]) -> optax.contrib.MuonDimensi
     """Return which dimensions of a parameter are a matrix's rows and columns, None if it has none.
 
     A kernel maps the dimension `embed` to all others or back, and `layers` counts kernels. A table
-    with one row a token or a position is not a matrix in this sense: each row is its own map.
+    with a row for each token or position does not count as a matrix: its rows are separate maps.
     """
     dims = [i for i, axis in enumerate(axes) if axis != "layers"]
     if len(dims) < 2 or {axes[i] for i in dims} & {"vocab", "relpos_buckets", "length"}:
@@ -272,10 +273,10 @@ def matrix_dimensions(axes: tuple[str | None, ...]) -> optax.contrib.MuonDimensi
 
 
 def moment_axes(transformation: optax.GradientTransformation, params: PyTree, axes: PyTree):
-    """Return the axes of an optax state: those of their parameters for moments, else none.
+    """Return the axes of an optax state: a moment has its parameter's axes, other arrays none.
 
-    A moment is an array whose path ends with that of a parameter and that has as many dimensions:
-    a transformation of a part of the parameters keeps a part of the tree.
+    A moment is an array with as many dimensions as the parameter whose path ends its own path,
+    since a transformation of some parameters keeps a part of the tree.
     """
     is_axes = lambda x: isinstance(x, tuple)
     names = dict(jax.tree_util.tree_flatten_with_path(axes, is_leaf=is_axes)[0])
@@ -289,9 +290,10 @@ def moment_axes(transformation: optax.GradientTransformation, params: PyTree, ax
 
 
 def decay_mask(no_decay: Sequence[str], name: str = "adamw") -> Callable[[PyTree], PyTree]:
-    """Return the function from parameters to True where they decay; errors have the `name`.
+    """Return a function from parameters to a tree of True where they decay.
 
-    It raises UserError for a pattern that no parameter matches, but not for `_NORMS_AND_BIASES`.
+    It raises UserError, naming optimizer `name`, for a pattern that no parameter matches, except
+    for `_NORMS_AND_BIASES`.
     """
     try:
         patterns = [re.compile(pattern) for pattern in no_decay]

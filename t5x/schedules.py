@@ -170,7 +170,7 @@ class Cooldown:
 
 @dataclasses.dataclass(frozen=True)
 class UsualRates:
-    """Which rates suit an optimizer, at the peak of the schedule, and whether they must fall."""
+    """The rates that suit an optimizer at the schedule's peak, and whether the rate must fall."""
 
     optimizer: str  # its name in gin files
     least: float
@@ -178,10 +178,11 @@ class UsualRates:
     must_end: bool = False
 
     def unusual(self, rate: Any, start: int, total_steps: int) -> str | None:
-        """Return a sentence on a peak out of the range, None for none or another function.
+        """Return a sentence if the peak of the rate is out of the range, otherwise None.
 
-        The peak is over the steps from `start` to `total_steps`, all factors included. Raise
-        UserError for a schedule that does not end, if it must.
+        The peak is taken over the steps from `start` to `total_steps`, with all factors. A function
+        other than `Schedule` and `Cooldown` gets None. Raise UserError for a schedule that must end
+        and does not.
         """
         if not isinstance(rate, Schedule | Cooldown) or start >= total_steps:
             return None
@@ -218,10 +219,10 @@ def create_learning_rate_scheduler(
 ) -> Schedule:
     """Return the function from a step to its learning rate; the module's table has the factors.
 
-    They are joined by '*'; `min_learning_rate` is the floor of their product. `step_offset` is the
-    step that counts as 0, for a run that continues another; `total_steps`, which T5X lacks like
-    `cooldown_steps`, counts from there. Raise UserError for an unknown factor, or one that divides
-    by steps below 1 or has no steps to fall in.
+    `factors` are joined by '*', and `min_learning_rate` is the floor of their product. In a run
+    that continues another, `step_offset` is the step that counts as 0. `total_steps` counts from
+    there; it and `cooldown_steps` do not exist in T5X. Raise UserError for an unknown factor, or
+    one that divides by steps below 1 or has no steps to fall in.
     """
     settings = {name: value for name, value in locals().items() if name != "factors"}
     for name in _SHARES:
@@ -234,10 +235,10 @@ def create_learning_rate_scheduler(
 
 
 def check_start(rate: Any, start: int | None, total_steps: int) -> None:
-    """Check that a schedule has not ended when training starts, for lack of a `step_offset`.
+    """Check that a schedule without a `step_offset` has not ended when training starts.
 
     Warn if it has already started (unless pretraining continues), or ends long before the run. A
-    `rate` that is no `Schedule` passes, and so does an unknown `start`, None. Raise UserError if
+    `rate` that is not a `Schedule` passes, and so does an unknown `start`, None. Raise UserError if
     the rate is at a `min_learning_rate` near 0 for more than half of the run or its first tenth.
     """
     n = total_steps - (start or 0)

@@ -78,7 +78,7 @@ class EventLog:
 
     def events(self, event: str) -> list[dict[str, Any]]:
         """Return the events of one kind, oldest first; an empty list on hosts that do not write."""
-        return [one for one in self._all() if one.get("event") == event]
+        return [entry for entry in self._all() if entry.get("event") == event]
 
     def _all(self) -> list[dict[str, Any]]:
         self._thread.submit(lambda: None).result()  # wait for the events before it

@@ -154,17 +154,17 @@ class DecoderLayer(Block):
 
 
 def _written(cache_MHTK: jax.Array, new_M1HK: jax.Array, position: jax.Array) -> jax.Array:
-    """Return keys or values with one more position's."""
+    """Return the cache of keys or values with one more position."""
     return jax.lax.dynamic_update_slice_in_dim(
         cache_MHTK, new_M1HK.swapaxes(1, 2), position, axis=2
     )
 
 
 def stack(caller: Any, layer: type[nn.Module], length: int, broadcast: int) -> nn.Module:
-    """Return the submodule `layers` of the calling module, and with its `config`.
+    """Return the submodule `layers` of the calling module, with that module's `config`.
 
-    It is `length` layers with stacked parameters, which share `broadcast` arguments. The last of
-    these, a flag, is static for rematerialization.
+    It runs `length` layers with stacked parameters, which share `broadcast` arguments. The last of
+    these is a flag, static for rematerialization.
     """
     config = caller.config
     policy, unrolled = select.layer_loop(config, caller.is_initializing())
@@ -193,8 +193,8 @@ def relative_bias(
 ) -> jax.Array:
     """Return the bias from the table `relpos_bias` of the calling stack or layer.
 
-    It is for all positions of x, or for one `position` and those of a cache, as `select.attend`
-    reads it.
+    It covers all positions of x, or one `position` and the positions of a cache, in the form that
+    `select.attend` reads.
     """
     table = layers.RelativePositionBiases(c.num_heads, bidirectional, c.dtype, name="relpos_bias")
     queries = x.shape[1]
