@@ -3,7 +3,7 @@
     PYTHONPATH=tests python -m golden.recipe_facts ro_t5x_tiny ro_t5x_base     # JSON by recipe
 
 It asks the objects that gin builds, and trains nothing. `t5x` may be this repository's or
-upstream's (`of` asks either), so only names that both have are used.
+upstream's (`ask` asks either), so only names that both have are used.
 """
 
 import dataclasses
@@ -43,6 +43,7 @@ FIELDS = {
 ENCODERS, OPTIMIZERS = "t5x/examples/encoder", "gin/optimizers/"  # which upstream lacks
 DATASETS = ("train_dataset_cfg", "train_eval_dataset_cfg", "infer_eval_dataset_cfg")
 LOSS = ("z_loss", "label_smoothing", "loss_normalizing_factor")
+WHOLE = ("rates", "task_feature_lengths")  # one fact each, whatever their keys are
 SCHEDULE_STEPS = (0, 1, 99, 100, 1000, 10_000, 100_000, 1_000_000)
 _counts: dict[str, int] = {}
 
@@ -65,7 +66,7 @@ def recorder(train: Callable[..., Any]) -> Callable[..., dict[str, Any]]:
 
 
 def facts(run: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the facts of one run as JSON values.
+    """Return the flat facts of one run as JSON values.
 
     Args:
       run: the arguments that gin gives to `train`; the recipe is still parsed.
@@ -78,7 +79,7 @@ def facts(run: Mapping[str, Any]) -> dict[str, Any]:
     rate = gin.get_configurable("create_learning_rate_scheduler")()
     steps = [*SCHEDULE_STEPS, run["total_steps"] // 2, run["total_steps"]]
     datasets = {name: run[name] for name in DATASETS}
-    found = {
+    values = {
         "network": _fields(model.module.config, "T5Config"),
         "parameters": parameter_count(model),
         "vocabularies": [_vocabulary(model.input_vocabulary), _vocabulary(model.output_vocabulary)],
@@ -93,9 +94,9 @@ def facts(run: Mapping[str, Any]) -> dict[str, Any]:
         "num_partitions": gin.query_parameter("PjitPartitioner.num_partitions"),
         "num_microbatches": gin.query_parameter("trainer.Trainer.num_microbatches"),
     }
-    if isinstance(found["restore"]["path"], str):  # launch/run_upstream.py makes it absolute
-        found["restore"]["path"] = found["restore"]["path"].removeprefix(f"{ROOT}/")
-    return json.loads(json.dumps(found, default=_plain))
+    if isinstance(values["restore"]["path"], str):  # launch/run_upstream.py makes it absolute
+        values["restore"]["path"] = values["restore"]["path"].removeprefix(f"{ROOT}/")
+    return flat(json.loads(json.dumps(values, default=_plain)))
 
 
 def parameter_count(model: Any) -> int:
@@ -110,17 +111,17 @@ def parameter_count(model: Any) -> int:
 
 
 def _fields(owner: Any, kind: str) -> dict[str, Any]:
-    found = {name: getattr(owner, name) for name in FIELDS[kind].split()}
+    values = {name: getattr(owner, name) for name in FIELDS[kind].split()}
     if kind == "T5Config":
-        found["dtype"] = np.dtype(found["dtype"]).name
-    return found
+        values["dtype"] = np.dtype(values["dtype"]).name
+    return values
 
 
 def _vocabulary(vocabulary: seqio.Vocabulary) -> dict[str, Any]:
-    found = {"name": type(vocabulary).__name__, "extra_ids": vocabulary._extra_ids}
+    values = {"name": type(vocabulary).__name__, "extra_ids": vocabulary._extra_ids}
     if isinstance(vocabulary, seqio.SentencePieceVocabulary):
-        found["file"] = vocabulary.sentencepiece_model_file
-    return found
+        values["file"] = vocabulary.sentencepiece_model_file
+    return values
 
 
 def _plain(value: Any) -> Any:
@@ -132,8 +133,8 @@ def _plain(value: Any) -> Any:
     return str(value)
 
 
-def of(recipes: Sequence[str], upstream: pathlib.Path | None = None) -> dict[str, dict[str, Any]]:
-    """Return the facts of each recipe, asked in a process of its own.
+def ask(recipes: Sequence[str], upstream: pathlib.Path | None = None) -> dict[str, dict[str, Any]]:
+    """Return the flat facts of each recipe, asked in a process of its own.
 
     Args:
       recipes: names of files in gin/.
@@ -156,19 +157,25 @@ def of(recipes: Sequence[str], upstream: pathlib.Path | None = None) -> dict[str
     return json.loads(done.stdout)
 
 
-def flat(found: Any, name: str = "") -> dict[str, Any]:
+def flat(facts: Any, name: str = "") -> dict[str, Any]:
     """Return {"train/total_steps": 300, …} of nested facts."""
-    if not isinstance(found, dict):
-        return {name: found}
-    parts = [flat(value, f"{name}/{key}" if name else key) for key, value in found.items()]
+    if not isinstance(facts, dict) or name.rpartition("/")[2] in WHOLE:
+        return {name: facts}
+    parts = [flat(value, f"{name}/{key}" if name else key) for key, value in facts.items()]
     return {key: value for part in parts for key, value in part.items()}
 
 
-def differences(own: Any, theirs: Any) -> dict[str, tuple[Any, Any]]:
-    """Return the facts that differ, by name; one that only one side has is None on the other."""
-    sides = flat(own), flat(theirs)
-    pairs = {name: (sides[0].get(name), sides[1].get(name)) for name in sides[0] | sides[1]}
+def differences(facts: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Return {name: (value, other value)} of the flat facts that differ; a missing one is None."""
+    pairs = {name: (facts.get(name), others.get(name)) for name in {**facts, **others}}
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def golden() -> dict[str, dict[str, Any]]:
+    """Return upstream's flat facts of each recipe."""
+    recipes = json.loads((ROOT / "tests/golden/recipe_facts.json").read_text())
+    usual = recipes.pop("usual")
+    return {recipe: usual | facts for recipe, facts in recipes.items()}
 
 
 def main() -> None:
@@ -178,12 +185,12 @@ def main() -> None:
 
     main_module: Any = sys.modules["__main__"]  # where gin files look for `train`
     main_module.train = recorder(train)
-    found = {}
+    by_recipe = {}
     for recipe in sys.argv[1:]:
         gin.clear_config()
         gin_utils.parse_gin_flags([], [f"gin/{recipe}.gin"], [f"MODEL_DIR = 'runs/{recipe}'"])
-        found[recipe] = facts(gin.get_configurable(main_module.train)())
-    print(json.dumps(found, indent=1, sort_keys=True))
+        by_recipe[recipe] = facts(gin.get_configurable(main_module.train)())
+    print(json.dumps(by_recipe, indent=1, sort_keys=True))
 
 
 if __name__ == "__main__":
