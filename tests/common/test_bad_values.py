@@ -12,9 +12,9 @@ def files(tmp_path_factory):
     return refusals.write_files(tmp_path_factory.mktemp("files"))
 
 
-def test_the_table_is_large_and_has_no_value_twice():
+def test_no_value_is_there_twice():
     rows = [(row.command, row.arguments) for row in bad_values.BAD_VALUES]
-    assert len(rows) == len(set(rows)) >= 250
+    assert len(rows) == len(set(rows))
 
 
 @pytest.mark.parametrize("row", bad_values.BAD_VALUES, ids=lambda row: f"{row.command} {row.value}")
@@ -22,4 +22,4 @@ def test_a_bad_value_is_refused(row, files, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     outcome = refusals.in_process(row, tmp_path / "folder", files)
     assert (outcome.status, outcome.fault) == (row.status, ""), outcome
-    assert not row.named or any(name.lower() in outcome.said.lower() for name in row.named)
+    assert not row.named or any(map(outcome.names, row.named)), outcome

@@ -21,13 +21,13 @@ class Block(NamedTuple):
 
 def blocks(text: str) -> list[Block]:
     """Return the fenced code blocks of a page or a section."""
-    return [Block(*found) for found in re.findall(r"^```(\w*)\n(.*?)^```$", text, re.M | re.S)]
+    return [Block(*parts) for parts in re.findall(r"^```(\w*)\n(.*?)^```$", text, re.M | re.S)]
 
 
 def section(page: str | pathlib.Path, heading: str) -> str:
     """Return the text under a heading of second level, up to the next one."""
-    _, found, text = (ROOT / page).read_text().partition(f"\n## {heading}\n")
-    assert found, f"{page} has no section {heading!r}"
+    _, title, text = (ROOT / page).read_text().partition(f"\n## {heading}\n")
+    assert title, f"{page} has no section {heading!r}"
     return text.partition("\n## ")[0]
 
 

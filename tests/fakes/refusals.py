@@ -15,10 +15,13 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from unittest import mock
 
 import pytest
 
+from common import errors
+from common.errors import CommandError
 from fakes.bad_values import BadValue
 from fakes.main_module import as_main
 from fakes.paths import ROOT
@@ -35,12 +38,20 @@ SECONDS = 30  # of a core, within which a value is refused
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """How a command ended, its seconds, and what it left in its folder."""
+    """How a command ended, its error, its seconds, and what it left in its folder."""
 
     status: int
     said: str
+    error: BaseException | None  # None if a parser of flags or a shell script has refused the value
     seconds: float
     written: tuple[str, ...]
+
+    def names(self, name: str) -> bool:
+        """Return whether a field of the error has a name, or else what was printed."""
+        if isinstance(error := self.error, CommandError):
+            fields = (error.where, error.setting, error.value, error.to_set)
+            return any(name.lower() in str(field).lower() for field in fields)
+        return name.lower() in self.said.lower()
 
     @property
     def fault(self) -> str:
@@ -83,7 +94,7 @@ def in_process(row: BadValue, folder: pathlib.Path, files: pathlib.Path) -> Outc
     folder.mkdir(parents=True)
     said, begun, arguments = io.StringIO(), time.process_time(), row.filled(folder, files)
     quiet = contextlib.redirect_stdout(said), contextlib.redirect_stderr(said)
-    with quiet[0], quiet[1], valid_run.gin_apart():
+    with quiet[0], quiet[1], valid_run.gin_apart(), reported() as reports:
         try:
             if row.command.startswith("launch/"):
                 status = _bash(row.command, arguments)
@@ -94,7 +105,23 @@ def in_process(row: BadValue, folder: pathlib.Path, files: pathlib.Path) -> Outc
             if isinstance(status, str):
                 print(status)
                 status = 1
-    return Outcome(status or 0, said.getvalue(), time.process_time() - begun, _written(folder))
+    error = reports[-1] if reports else None
+    seconds = time.process_time() - begun
+    return Outcome(status or 0, said.getvalue(), error, seconds, _written(folder))
+
+
+@contextlib.contextmanager
+def reported() -> Iterator[list[BaseException]]:
+    """Collect the errors that commands report meanwhile."""
+    collected: list[BaseException] = []
+    report = errors.report
+
+    def collect(error: BaseException, *stopped: str) -> int:
+        collected.append(error)
+        return report(error, *stopped)
+
+    with mock.patch.object(errors, "report", collect):
+        yield collected
 
 
 def _call(command: str, arguments: list[str]) -> int | None:
