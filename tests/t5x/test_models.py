@@ -10,7 +10,7 @@ import pytest
 import seqio
 
 import gin
-from fakes import valid_run
+from fakes import toy, valid_run
 from fakes.golden import Golden
 from fakes.refuses import refuses
 from t5x import decoding, losses, models
@@ -50,25 +50,32 @@ def test_an_evaluation_has_no_dropout(case, plain_loss):
     np.testing.assert_allclose(loss, plain_loss[0], rtol=1e-6)
 
 
+# A decoder's layers are compiled one by one, so predictions are those of a network of one layer.
+@pytest.fixture(scope="module")
+def small():
+    model = dataclasses.replace(toy.model(), decode_fn=decoding.beam_search)
+    return model, toy.random_params(model.module.config)
+
+
 @pytest.fixture(scope="module")
 def inputs():
-    ids = np.random.default_rng(0).integers(2, 512, (3, 7)).astype(np.int32)
+    ids = np.random.default_rng(0).integers(2, 264, (3, 7)).astype(np.int32)
     return {"encoder_input_tokens": ids, "decoder_input_tokens": np.zeros((3, 5), np.int32)}
 
 
-def predict(case, inputs, **settings):
-    model, params, _ = case
+def predict(small, inputs, **settings):
+    model, params = small
     function = lambda p, b: model.predict_batch_with_aux(p, b, **settings)
     return jax.jit(function)(params, inputs)
 
 
 @pytest.fixture(scope="module")
-def best(case, inputs):
-    return predict(case, inputs, num_decodes=3)
+def best(small, inputs):
+    return predict(small, inputs, num_decodes=3)
 
 
-def test_all_decodes_stand_worst_first_and_the_best_is_the_last(case, inputs, best):
-    ids, aux = predict(case, inputs, num_decodes=3, return_all_decodes=True)
+def test_all_decodes_stand_worst_first_and_the_best_is_the_last(small, inputs, best):
+    ids, aux = predict(small, inputs, num_decodes=3, return_all_decodes=True)
     assert (ids.shape, aux["scores"].shape) == ((3, 3, 5), (3, 3))
     assert (np.diff(aux["scores"], axis=1) >= 0).all()
     best, best_aux = best
@@ -77,15 +84,15 @@ def test_all_decodes_stand_worst_first_and_the_best_is_the_last(case, inputs, be
     assert best.dtype == jnp.int32
 
 
-def test_padded_rows_and_inputs_change_no_prediction(case, inputs, best):
+def test_padded_rows_and_inputs_change_no_prediction(small, inputs, best):
     ids, _ = best
     wide = np.pad(inputs["encoder_input_tokens"], ((0, 1), (0, 4)))
     batch = {"encoder_input_tokens": wide, "decoder_input_tokens": np.zeros((4, 5), np.int32)}
-    padded, _ = predict(case, batch, num_decodes=3)
+    padded, _ = predict(small, batch, num_decodes=3)
     np.testing.assert_array_equal(padded[:3], ids)
 
 
-def test_gin_binds_the_number_of_decodes(case, inputs):
+def test_gin_binds_the_number_of_decodes(small, inputs):
     """In upstream's words, class first or method first; what is built decodes so."""
     with valid_run.gin_apart():
         gin.parse_config("""
@@ -105,8 +112,8 @@ def test_gin_binds_the_number_of_decodes(case, inputs):
         with gin.config_scope("MODEL"):
             model = gin.get_configurable("gin.macro")()
         assert isinstance(model, models.EncoderDecoderModel)
-        model.module, model.output_vocabulary = case[0].module, case[0].output_vocabulary
-        ids = jax.eval_shape(model.predict_batch, case[1], inputs)
+        model.module, model.output_vocabulary = small[0].module, small[0].output_vocabulary
+        ids = jax.eval_shape(model.predict_batch, small[1], inputs)
         assert ids.shape == (3, 3, 5)
         assert gin.query_parameter("decoding.beam_search.alpha") == 0.9
 
@@ -130,8 +137,8 @@ def test_label_smoothing_and_z_loss_reach_the_loss(case):
     )
 
 
-def test_defaults_of_decoding_belong_to_the_model(case, inputs):
-    model, params, _ = case
+def test_defaults_of_decoding_belong_to_the_model(small, inputs):
+    model, params = small
     defaults = models.DecoderParams(return_all_decodes=True, num_decodes=2)
     model = dataclasses.replace(model, default_decoder_params=defaults)
     shape = lambda **given: (
@@ -144,11 +151,11 @@ def test_defaults_of_decoding_belong_to_the_model(case, inputs):
     assert shape(return_all_decodes=False) == (3, 5)
 
 
-def test_a_key_and_parameters_reach_the_decode_function_as_upstream(case, inputs):
+def test_a_key_and_parameters_reach_the_decode_function_as_upstream(small, inputs):
     """The key is the third argument of both functions."""
-    model, params, _ = case
+    model, params = small
     with pytest.raises(NotImplementedError, match="return_intermediates"):
-        model.score_batch(params, case[2], return_intermediates=True)
+        model.score_batch(params, inputs, return_intermediates=True)
     seen = []
 
     def decode(*, inputs, num_decodes, decode_rng=None, alpha=None, **_):
@@ -166,25 +173,25 @@ def test_a_key_and_parameters_reach_the_decode_function_as_upstream(case, inputs
 
 
 @pytest.mark.parametrize("decode_fn", [decoding.beam_search, decoding.temperature_sample])
-def test_a_prompt_begins_each_decode_and_loses_its_end(case, inputs, decode_fn):
-    model = dataclasses.replace(case[0], decode_fn=decode_fn)
+def test_a_prompt_begins_each_decode_and_loses_its_end(small, inputs, decode_fn):
+    model = dataclasses.replace(small[0], decode_fn=decode_fn)
     prompts = np.array([[0, 7, 9, 1, 0], [0, 8, 1, 0, 0], [0, 1, 0, 0, 0]], np.int32)
     batch = {**inputs, "decoder_input_tokens": prompts}
-    found = {}
-    for prompted in (True, False):
-        ids, _ = predict((model, case[1], None), batch, prompt_with_targets=prompted)
-        found[prompted] = np.asarray(ids)
-    assert found[True][:, :2].tolist()[0] == [7, 9]
-    assert found[True][1, 0] == 8
-    np.testing.assert_array_equal(found[True][2], found[False][2])  # only an end: no prompt
+    decode = lambda **how: np.asarray(predict((model, small[1]), batch, **how)[0])
+    prompted, plain = decode(prompt_with_targets=True), decode(prompt_with_targets=False)
+    assert prompted[0, :2].tolist() == [7, 9]
+    assert prompted[1, 0] == 8
+    np.testing.assert_array_equal(prompted[2], plain[2])  # only an end: no prompt
     if decode_fn is decoding.temperature_sample:  # greedy
-        logits = model.logits(case[1], {**batch, "decoder_target_tokens": prompts})
-        assert found[True][0, 2] == np.asarray(logits)[0, 2].argmax()
+        logits = jax.jit(model.logits)(
+            small[1], {**batch, "decoder_target_tokens": np.ones_like(prompts)}
+        )
+        assert prompted[0, 2] == np.asarray(logits)[0, 2].argmax()
 
 
-def test_decoding_beyond_the_targets_length_is_refused(case, inputs):
+def test_decoding_beyond_the_targets_length_is_refused(small, inputs):
     """Attention over a shorter cache would read the wrong memory and score it."""
     decode_fn = functools.partial(decoding.beam_search, max_decode_len=9)
-    model = dataclasses.replace(case[0], decode_fn=decode_fn)
+    model = dataclasses.replace(small[0], decode_fn=decode_fn)
     with refuses("decode_fn"):
-        predict((model, case[1], None), inputs)
+        predict((model, small[1]), inputs)

@@ -14,26 +14,26 @@ def g():
     return EncoderGolden("bert")
 
 
-def loss_and_sums(model, params, batch):
-    loss, (_, sums) = jax.jit(model.loss_fn)(params, batch, None)
-    return {**sums, "loss": loss}
-
-
-def with_gradients(model, params, batch):
-    return jax.jit(jax.value_and_grad(model.loss_fn, has_aux=True))(params, batch, None)
+@pytest.fixture(scope="module")
+def with_gradients(g):
+    """A compiled (params, batch, key) -> ((loss, (weight sum, sums)), gradients)."""
+    return jax.jit(jax.value_and_grad(g.model().loss_fn, has_aux=True))
 
 
 @pytest.fixture(scope="module")
-def at_all_places(g):
-    return with_gradients(g.model(predicted_share=1.0), g.params("init"), g.batch(0))
+def logits(g):
+    """A compiled (params, batch) -> float32 [B, L, V]."""
+    return jax.jit(g.model().logits)
 
 
 # 40 places: all, room for all targets, and three times as many targets as there is room for.
 @pytest.mark.parametrize("share", [0.5, 0.07])
-def test_the_loss_is_the_same_however_many_places_are_computed_at_once(g, at_all_places, share):
-    found = with_gradients(g.model(predicted_share=share), g.params("init"), g.batch(0))
+def test_the_loss_is_the_same_however_many_places_are_computed_at_once(g, with_gradients, share):
+    params, batch = g.params("init"), g.batch(0)
+    model = g.model(predicted_share=share)
+    in_parts = jax.jit(jax.value_and_grad(model.loss_fn, has_aux=True))(params, batch, None)
     close = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
-    jax.tree.map(close, found, at_all_places)
+    jax.tree.map(close, in_parts, with_gradients(params, batch, None))
 
 
 def test_logits_are_computed_of_the_predicted_places_only(g):
@@ -46,12 +46,12 @@ def test_logits_are_computed_of_the_predicted_places_only(g):
     assert widest(0.25) == 0 < widest(1.0)
 
 
-def test_metrics_count_masked_tokens(g):
+def test_metrics_count_masked_tokens(g, with_gradients, logits):
     params, batch = g.params("init"), g.batch(0)
-    model = g.model()
-    sums = loss_and_sums(model, params, batch)
+    (loss, (_, sums)), _ = with_gradients(params, batch, None)
+    sums = {**sums, "loss": loss}
     asked = batch["encoder_loss_weights"] > 0
-    logits = np.asarray(jax.jit(model.logits)(params, batch))
+    logits = np.asarray(logits(params, batch))
     best = logits.argmax(-1)
     found = metrics.summarize({**sums, "steps": 1.0}, 1.0, 1)
     right = (best == batch["encoder_target_tokens"])[asked].mean()
@@ -68,29 +68,24 @@ def test_metrics_count_masked_tokens(g):
     right = (wanted.argmax(-1) == labels).mean()
     np.testing.assert_allclose(found["next_sentence_accuracy"], right)
 
-    np.testing.assert_allclose(
-        jax.jit(model.score_batch)(params, batch),
-        -((log_z - chosen) * asked).sum(-1),
-        rtol=1e-4,
-    )
-    filled = jax.jit(model.predict_batch)(params, batch)
+    model = g.model()
+    both = jax.jit(lambda p, b: (model.score_batch(p, b), model.predict_batch(p, b)))
+    scores, filled = both(params, batch)
+    np.testing.assert_allclose(scores, -((log_z - chosen) * asked).sum(-1), rtol=1e-4)
     np.testing.assert_array_equal(filled, np.where(asked, best, batch["encoder_input_tokens"]))
 
 
-def test_microbatches_give_the_gradients_of_the_batch(g):
+def test_microbatches_give_the_gradients_of_the_batch(g, with_gradients):
     model, params, batch = g.model(), g.params("init"), dict(g.batch(0))
     batch["encoder_loss_weights"] = batch["encoder_loss_weights"].copy()
     batch["encoder_loss_weights"][0, 5:] = 0  # so that the parts differ
-    key = jax.random.key(0)
-    without = lambda params, batch, _, **how: model.loss_fn(params, batch, None, **how)
-
-    def found(parts, normalizers):
-        return jax.jit(lambda p: gradients(without, p, batch, key, parts, normalizers))(params)
-
-    (one, one_sums), (many, many_sums) = found(1, None), found(2, model.normalizers)
+    loss_fn = lambda params, batch, _, **how: model.loss_fn(params, batch, None, **how)
+    (loss, (_, sums)), whole = with_gradients(params, batch, None)
+    cut = jax.jit(lambda p: gradients(loss_fn, p, batch, jax.random.key(0), 2, model.normalizers))
+    grads, summed = cut(params)
     close = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-6)
-    jax.tree.map(close, many, one)
-    jax.tree.map(close, many_sums, one_sums)
+    jax.tree.map(close, grads, whole)
+    jax.tree.map(close, summed, {**sums, "loss": loss})
 
 
 class Words:
@@ -103,12 +98,12 @@ class Words:
 
 
 @pytest.mark.parametrize("share", [1.0, 0.07])  # all places at once, or in turns
-def test_a_word_is_correct_if_all_its_masked_tokens_are(g, share):
+def test_a_word_is_correct_if_all_its_masked_tokens_are(g, logits, share):
     params, batch = g.params("init"), dict(g.batch(0))
     rng = np.random.default_rng(0)
     batch["encoder_target_tokens"] = rng.integers(0, 60, batch["encoder_input_tokens"].shape)
     model = g.model(predicted_share=share)
-    best = np.asarray(jax.jit(model.logits)(params, batch)).argmax(-1)
+    best = np.asarray(logits(params, batch)).argmax(-1)
     known = rng.random(best.shape) < 0.7
     targets = np.where(known, best, batch["encoder_target_tokens"]).astype(np.int32)
     batch["encoder_target_tokens"] = targets
@@ -150,8 +145,9 @@ def test_next_sentences_of_packed_rows_are_those_of_unpacked_ones(g):
     alone["next_sentence_label"] = np.array([[1], [0]])
     packed["next_sentence_label"] = np.full((1, 36), -1)
     packed["next_sentence_label"][0, [0, 18]] = 1, 0
-    found, wanted = (loss_and_sums(model, params, batch) for batch in (packed, alone))
-    names = ("loss", "next_sentence_loss", "next_sentences", "next_sentences_correct", "correct")
-    for name in names:
-        np.testing.assert_allclose(found[name], wanted[name], rtol=1e-4)
-    assert found["next_sentences"] == 2
+    both = jax.jit(lambda params: [model.loss_fn(params, b, None) for b in (packed, alone)])
+    (loss, (_, sums)), (loss_alone, (_, sums_alone)) = both(params)
+    np.testing.assert_allclose(loss, loss_alone, rtol=1e-4)
+    for name in ("next_sentence_loss", "next_sentences", "next_sentences_correct", "correct"):
+        np.testing.assert_allclose(sums[name], sums_alone[name], rtol=1e-4)
+    assert sums["next_sentences"] == 2

@@ -1,5 +1,7 @@
 """The network computes upstream's numbers, whatever is padded, packed or sharded."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -108,19 +110,27 @@ def test_bfloat16_with_attention_in_float32_is_close(one, logits):
     assert 0 < np.abs(found - wanted).mean() < 0.03 * np.abs(wanted).mean()
 
 
-@pytest.mark.parametrize("of_umt5", [False, True])
-def test_initial_parameters_have_upstreams_names_deviations_and_float32(one, umt5, of_umt5):
-    wanted = (umt5 if of_umt5 else one)[1]
-    model = Golden("t5_1_1").model(dtype=jnp.bfloat16, own_relative_bias=of_umt5)
+def initial_parameters(model, trace):
     shapes = {"encoder_input_tokens": (1, 1), "decoder_input_tokens": (1, 1)}
-    init = jax.jit(lambda k: model.get_initial_variables(k, shapes))
-    found = network.nn.unbox(init(jax.random.key(0))["params"])
-    kinds = lambda tree: jax.tree.map(lambda x: (x.shape, str(x.dtype)), tree)
-    assert kinds(found) == kinds(wanted)
-    assert {x.dtype for x in jax.tree.leaves(found)} == {np.dtype("float32")}
-    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+    variables = trace(lambda key: model.get_initial_variables(key, shapes))(jax.random.key(0))
+    return network.nn.unbox(variables["params"])
+
+
+def kinds(params):
+    return jax.tree.map(lambda x: (x.shape, str(x.dtype)), params)
+
+
+def test_initial_parameters_have_upstreams_names_deviations_and_float32(one, umt5):
+    model = Golden("t5_1_1").model(dtype=jnp.bfloat16)
+    params = initial_parameters(model, jax.jit)
+    assert kinds(params) == kinds(one[1])
+    assert {x.dtype for x in jax.tree.leaves(params)} == {np.dtype("float32")}
+    for a, b in zip(jax.tree.leaves(params), jax.tree.leaves(one[1]), strict=True):
         if a.size > 500:
             np.testing.assert_allclose(np.std(a), np.std(b), rtol=0.15)
+    own_biases = Golden("t5_1_1").model(dtype=jnp.bfloat16, own_relative_bias=True)
+    shapes = initial_parameters(own_biases, lambda init: functools.partial(jax.eval_shape, init))
+    assert kinds(shapes) == kinds(umt5[1])
 
 
 @pytest.mark.parametrize(
