@@ -36,28 +36,27 @@ class FileServer(loopback.Server):
                     return self.reply(fault)
                 mark = _mark(version, data)
                 same = self.headers.get("If-Range", mark) == mark or not obeys
-                asked = self.headers.get("Range") if ranges and same else None
+                part = self.byte_range(len(data)) if ranges and same else None
                 start, stop, size = 0, len(data), len(data)
-                if asked and not data:
+                if part and not data:
                     return self.reply(416, headers={"Content-Range": "bytes */0"})
-                if asked:
-                    first, last = asked.removeprefix("bytes=").split("-")
+                if part:
                     moved = fault == "other range"
-                    start, stop = int(first) + moved, min(int(last) + 1 + moved, len(data))
+                    start, stop = part[0] + moved, min(part[1] + moved, len(data))
                     size = len(data) // 2 if fault == "half size" else len(data)
                 body = data[start:stop]
                 outer.sent[self.path] += len(body)  # before a client can look
-                self.send_response(206 if asked else 200)
+                self.send_response(206 if part else 200)
                 if version:
                     self.send_header(version.removeprefix("weak "), mark)
-                if asked:
+                if part:
                     self.send_header("Content-Range", f"bytes {start}-{stop - 1}/{size}")
-                if ends == "length" or asked:
+                if ends == "length" or part:
                     self.send_header("Content-Length", str(stop - start))
                 elif ends == "chunks":
                     self.send_header("Transfer-Encoding", "chunked")
                 self.end_headers()
-                self.wfile.write(_sent(body, fault == "cut", ends == "chunks" and not asked))
+                self.wfile.write(_sent(body, fault == "cut", ends == "chunks" and not part))
                 self.close_connection = True
                 return None
 

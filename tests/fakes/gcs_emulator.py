@@ -17,7 +17,6 @@ status, "reset" of the connection, or "slow", an answer after two seconds.
 import base64
 import email
 import hashlib
-import http.server
 import itertools
 import json
 import re
@@ -25,7 +24,6 @@ import socket
 import ssl
 import struct
 import subprocess
-import sys
 import threading
 import time
 import urllib.parse
@@ -44,7 +42,7 @@ class Refused(Exception):
     """A request that ends with an error status."""
 
 
-class GcsEmulator:
+class GcsEmulator(loopback.Server):
     """The service; `objects` maps (bucket, name) to (generation, bytes).
 
     Args:
@@ -62,17 +60,7 @@ class GcsEmulator:
         self.log: list[str] = []
         self.lock = threading.RLock()
         self._generations = itertools.count(1)
-        handler = type("Handler", (_Handler,), {"gcs": self})
-        self._server = _Server(("127.0.0.1", 0), handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-
-    def __enter__(self) -> "GcsEmulator":
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-        return self
-
-    def __exit__(self, *_):
-        self._server.shutdown()
-        self._server.server_close()
+        super().__init__(_Handler)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -195,17 +183,8 @@ class GcsEmulator:
             del self.objects[bucket, name]
 
 
-class _Server(http.server.ThreadingHTTPServer):
-    daemon_threads = True
-
-    def handle_error(self, request, client_address):
-        gone = ConnectionError | ssl.SSLError | ValueError  # a client that went away
-        if not isinstance(sys.exc_info()[1], gone):
-            super().handle_error(request, client_address)
-
-
 class _Handler(loopback.Handler):
-    gcs: GcsEmulator
+    fake: GcsEmulator
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
 
@@ -214,11 +193,11 @@ class _Handler(loopback.Handler):
         url = urllib.parse.urlsplit(self.path)
         query = dict(urllib.parse.parse_qsl(url.query, keep_blank_values=True))
         line = f"{self.command} {urllib.parse.unquote(self.path)}"
-        self.gcs.log.append(line)
+        self.fake.log.append(line)
         try:
-            fault = next((f for f in self.gcs.faults if re.search(f[0], line)), None)
+            fault = next((f for f in self.fake.faults if re.search(f[0], line)), None)
             if fault:
-                self.gcs.faults.remove(fault)
+                self.fake.faults.remove(fault)
                 if fault[1] == "reset":
                     self._reset()
                     return
@@ -235,12 +214,12 @@ class _Handler(loopback.Handler):
 
     def do_CONNECT(self):
         """Act as the server of a TLS connection to one of Google's hosts."""
-        if not self.gcs.tls or not self.path.split(":")[0].endswith("googleapis.com"):
+        if not self.fake.tls or not self.path.split(":")[0].endswith("googleapis.com"):
             self.reply(403)
             return
         self.send_response(200)
         self.end_headers()
-        self.connection = self.gcs.tls.wrap_socket(self.connection, server_side=True)
+        self.connection = self.fake.tls.wrap_socket(self.connection, server_side=True)
         self.rfile, self.wfile = self.connection.makefile("rb"), self.connection.makefile("wb", 0)
         self.close_connection = False
 
@@ -266,7 +245,7 @@ class _Handler(loopback.Handler):
         return b"".join(parts)
 
     def _route(self, path: str, query: dict[str, str], data: bytes) -> None:
-        gcs = self.gcs
+        gcs = self.fake
         if path.startswith("/batch"):
             self._batch(data)
         elif match := _UPLOAD.fullmatch(path):
@@ -283,7 +262,7 @@ class _Handler(loopback.Handler):
             raise Refused(404)
 
     def _object(self, bucket: str, quoted: str, query: dict[str, str], media: bool) -> None:
-        gcs = self.gcs
+        gcs = self.fake
         if match := re.fullmatch(r"(.+)/(rewriteTo/b/([^/]+)|moveTo)/o/(.+)", quoted):
             source, verb, target, name = match.groups()
             source, name = urllib.parse.unquote(source), urllib.parse.unquote(name)
@@ -307,15 +286,7 @@ class _Handler(loopback.Handler):
 
     def _send_media(self, generation: int, data: bytes) -> None:
         headers = {"x-goog-generation": str(generation), "ETag": f'"{generation}"'}
-        asked = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range") or "")
-        if not asked:
-            self.reply(200, data, headers)
-            return
-        first, last = int(asked[1]), min(int(asked[2] or len(data)), len(data) - 1)
-        if first >= len(data):
-            raise Refused(416)
-        headers["Content-Range"] = f"bytes {first}-{last}/{len(data)}"
-        self.reply(206, data[first : last + 1], headers)
+        self.reply_file(data, headers)
 
     def _upload(self, bucket: str, query: dict[str, str], data: bytes) -> None:
         if "upload_id" in query:
@@ -327,19 +298,19 @@ class _Handler(loopback.Handler):
             start = data.index(content.as_bytes().split(b"\n\n", 1)[0].split(b"\n")[-1])
             start = data.index(b"\r\n\r\n", start) + 4
             end = data.rindex(b"\r\n--")
-            self._send_json(self.gcs.put(bucket, name, data[start:end], query))
+            self._send_json(self.fake.put(bucket, name, data[start:end], query))
         elif query.get("uploadType") == "resumable":
-            session = str(len(self.gcs.sessions))
+            session = str(len(self.fake.sessions))
             name = query.get("name") or json.loads(data)["name"]
             asked = {"bucket": bucket, "name": name, "query": query, "data": b""}
-            self.gcs.sessions[session] = asked
-            place = f"{self.gcs.url}/upload/storage/v1/b/{bucket}/o?upload_id={session}"
+            self.fake.sessions[session] = asked
+            place = f"{self.fake.url}/upload/storage/v1/b/{bucket}/o?upload_id={session}"
             self.reply(200, headers={"Location": place})
         else:
-            self._send_json(self.gcs.put(bucket, query["name"], data, query))
+            self._send_json(self.fake.put(bucket, query["name"], data, query))
 
     def _resume(self, session: str, data: bytes) -> None:
-        asked = self.gcs.sessions[session]
+        asked = self.fake.sessions[session]
         total = (self.headers.get("Content-Range") or "/0").rsplit("/", 1)[1]
         asked["data"] += data
         if total == "*" or len(asked["data"]) < int(total):
@@ -347,7 +318,7 @@ class _Handler(loopback.Handler):
             self.reply(308, headers={"Range": f"bytes=0-{sent - 1}"} if sent else {})
             return
         place = asked["bucket"], asked["name"]
-        self._send_json(self.gcs.put(*place, asked["data"], asked["query"]))
+        self._send_json(self.fake.put(*place, asked["data"], asked["query"]))
 
     def _batch(self, data: bytes) -> None:
         parts = []
@@ -355,7 +326,7 @@ class _Handler(loopback.Handler):
             bucket, name = _OBJECT.search(urllib.parse.urlsplit(path.decode()).path).groups()
             status = "204 No Content"
             try:
-                self.gcs.delete(bucket, urllib.parse.unquote(name), {})
+                self.fake.delete(bucket, urllib.parse.unquote(name), {})
             except Refused:
                 status = "404 Not Found"
             parts.append(

@@ -1,6 +1,9 @@
 """An HTTP server on loopback, on which the fakes of web servers, the hub and buckets are built."""
 
 import http.server
+import re
+import ssl
+import sys
 import threading
 
 
@@ -20,8 +23,31 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(data)
 
+    def byte_range(self, size):
+        """Return where the requested range of a file starts and stops, or None for all of it."""
+        header = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range") or "")
+        return header and (int(header[1]), min(int(header[2] or size) + 1, size))
+
+    def reply_file(self, data, headers):
+        """Send a file, or the requested range of it."""
+        part = self.byte_range(len(data))
+        if part is None:
+            return self.reply(200, data, headers)
+        start, stop = part
+        if start >= len(data):
+            return self.reply(416)
+        headers = {**headers, "Content-Range": f"bytes {start}-{stop - 1}/{len(data)}"}
+        return self.reply(206, data[start:stop], headers)
+
     def log_message(self, *_):
         pass
+
+
+class _HttpServer(http.server.ThreadingHTTPServer):
+    def handle_error(self, request, client_address):
+        gone = ConnectionError | ssl.SSLError | ValueError  # a client that went away
+        if not isinstance(sys.exc_info()[1], gone):
+            super().handle_error(request, client_address)
 
 
 class Server:
@@ -29,7 +55,7 @@ class Server:
 
     def __init__(self, handler: type[Handler]):
         bound = type("Handler", (handler,), {"fake": self})
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), bound)
+        self._server = _HttpServer(("127.0.0.1", 0), bound)
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
         self.url = f"http://127.0.0.1:{self._server.server_port}"
 
