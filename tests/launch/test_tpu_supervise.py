@@ -23,14 +23,14 @@ from t5x.checkpointing import layout
 def test_a_failed_run_is_restarted_until_it_finishes(pair):
     """One worker fails; the other, which does not notice, is ended, and both resume."""
     pair.run_dir.mkdir()
-    (pair.run_dir / "fail_1").write_text("10 1\n")
+    (pair.run_dir / "fail_1").write_text("6 1\n")
     pair.make()
     run = ["ro", ZONE, "launch/like_t5x.sh", "--gin.A=1"]
-    said = pair.do("supervise", *run, STEPS="30")
+    said = pair.do("supervise", *run, STEPS="12")
     assert re.search("worker 1 +failed +status 1 .*wrong on worker 1; try 1 of 20 in 0 s.", said)
     assert said.count("launch/like_t5x.sh is started on") == 2
-    assert re.search(r"ro has finished: .* step 30/30", said)
-    assert pair.step() == 30
+    assert re.search(r"ro has finished: .* step 12/12", said)
+    assert pair.step() == 12
     assert (pair.cloud.home("ro", 1) / "flags").read_text() == "--gin.A=1\n"
 
 
@@ -38,7 +38,7 @@ def test_a_failed_run_is_restarted_until_it_finishes(pair):
 def test_a_preempted_slice_is_created_again_with_its_settings_and_the_run_resumes(kind, pair):
     pair.do("create", "ro", ZONE, "v4-32", kind, "--queued", TPU_RUNTIME="special")
     pair.hold_at(5)
-    process = pair.start("supervise", "ro", ZONE, "launch/like_t5x.sh", STEPS="30")
+    process = pair.start("supervise", "ro", ZONE, "launch/like_t5x.sh", STEPS="12")
     pair.wait_for_step(5)
     pair.cloud.preempt("ro")
     pair.release()
@@ -46,7 +46,7 @@ def test_a_preempted_slice_is_created_again_with_its_settings_and_the_run_resume
     assert process.returncode == 0, err
     why = "(the slice ro is PREEMPTED|the first start has failed)"  # while it was still starting
     assert re.search(f"{why}; try 1 of 20", out), out
-    assert re.search(r"ro has finished: .* step 30/30", out)
+    assert re.search(r"ro has finished: .* step 12/12", out)
     first, second = map(flags_of, pair.cloud.calls("queued-resources create"))
     assert first == second
     assert kind in second
@@ -56,14 +56,14 @@ def test_a_preempted_slice_is_created_again_with_its_settings_and_the_run_resume
 def test_a_request_that_waits_keeps_its_place_in_the_queue(pair):
     pair.do("create", "ro", ZONE, "v4-32", "--queued")
     pair.hold_at(5)
-    process = pair.start("supervise", "ro", ZONE, "launch/like_t5x.sh", STEPS="30")
+    process = pair.start("supervise", "ro", ZONE, "launch/like_t5x.sh", STEPS="12")
     pair.wait_for_step(5)
     pair.cloud.write("queue/ro", pair.cloud.read("queue/ro") | {"asked": 0})
     pair.cloud.tpu_vm_delete({}, "ro")
     pair.release()
     out, err = process.communicate(timeout=240)
     assert process.returncode == 0, err
-    assert re.search(r"ro has finished: .* step 30/30", out)
+    assert re.search(r"ro has finished: .* step 12/12", out)
     assert len(pair.cloud.calls("queued-resources create")) == 1
     assert not pair.cloud.calls("queued-resources delete")
 
@@ -163,7 +163,7 @@ def test_an_absolute_folder_gives_a_warning(pair):
 def test_supervision_survives_an_outage_of_the_cloud(pair):
     pair.make()
     pair.hold_at(5)
-    process = pair.start("supervise", "ro", ZONE, "launch/like_t5x.sh", STEPS="30")
+    process = pair.start("supervise", "ro", ZONE, "launch/like_t5x.sh", STEPS="12")
     pair.wait_for_step(5)
     pair.cloud.write("faults", {"tpu-vm describe": 2, "tpu-vm ssh": 3})
     said = ""
@@ -176,18 +176,18 @@ def test_supervision_survives_an_outage_of_the_cloud(pair):
     assert process.returncode == 0, err
     assert "gcloud cannot describe the tpu-vm ro" in out
     assert "The service is currently unavailable" in out
-    assert re.search(r"ro has finished: .* step 30/30", out)
+    assert re.search(r"ro has finished: .* step 12/12", out)
     assert out.count("is started on") == 1
 
 
 def test_a_slice_that_is_unreachable_from_here_is_not_created_again(pair):
     pair.make()
     pair.hold_at(5)
-    pair.do("run", "ro", ZONE, "launch/like_t5x.sh", STEPS="30")
+    pair.do("run", "ro", ZONE, "launch/like_t5x.sh", STEPS="12")
     silent = [pair.cloud.home("ro", worker) / ".silent" for worker in (0, 1)]
     for path in silent:
         path.touch()
-    process = pair.start("supervise", "ro", ZONE, "launch/like_t5x.sh", STEPS="30")
+    process = pair.start("supervise", "ro", ZONE, "launch/like_t5x.sh", STEPS="12")
     said = [process.stdout.readline() for _ in range(2)]
     assert "no worker of ro answers: its network, or yours?" in said[1]
     for path in silent:
