@@ -1,8 +1,8 @@
-"""Prints pip's settings of this environment as uv's variables, each NAME=value.
+"""Print pip's settings of this environment as uv's variables, each NAME=value.
 
     python -m pip config list | python launch/pip_settings.py
 
-uv does not read pip's files and variables. A variable of uv that is set already is left out.
+uv does not read pip's files and variables. Variables of uv that are already set are left out.
 """
 
 import ast
@@ -26,18 +26,18 @@ NAMES = {
 
 def translate(listed: str, environment: Mapping[str, str]) -> dict[str, str]:
     """Return variables of uv for the lines KEY='value' that `pip config list` prints."""
-    found = {}
+    settings = {}
     # A variable comes before a file, and the section of a command before the general one.
     for section in ("global.", "install.", ":env:."):
         for line in listed.splitlines():
             key, _, value = line.partition("=")
             if key.startswith(section):
-                found[key.removeprefix(section)] = ast.literal_eval(value)
-    # To pip all indexes are equal; uv would take a package from the first that has its name.
+                settings[key.removeprefix(section)] = ast.literal_eval(value)
+    # pip treats all indexes as equal; uv would take a package from the first one that has its name.
     variables = {"UV_INDEX_STRATEGY": "unsafe-best-match"}
     for key, (name, separator) in NAMES.items():
-        if key in found:
-            variables[name] = separator.join(found[key].split())
+        if key in settings:
+            variables[name] = separator.join(settings[key].split())
     return {name: value for name, value in variables.items() if name not in environment}
 
 

@@ -1,11 +1,10 @@
-"""Runs a module of upstream T5X on this repository's gin files and tasks.
+"""Run a module of upstream T5X on this repository's gin files and tasks.
 
     T5X_DIR=~/upstream/t5x PYTHONPATH=$T5X_DIR:. python -P launch/run_upstream.py t5x.train …
 
-The current directory is the repository, so that relative paths mean what they mean to the trainer
-of this repository. Python and gin would find the repository's t5x/ there before upstream's: -P and
-a reader of gin files put upstream's first. What upstream lacks, such as t5x.classifier, is taken
-from here.
+The current directory is the repository, so relative paths mean the same as for our own trainer.
+Python and gin would find the repository's t5x/ before upstream's: -P and a reader of gin files put
+upstream's first. Modules that upstream lacks, such as t5x.classifier, come from here.
 """
 
 import os
@@ -19,7 +18,7 @@ def import_tensorflow() -> None:
     """Import TensorFlow without its notices, which are shown if the import fails.
 
     It prints notices of CPU instructions and CUDA drivers before it reads any setting. It only
-    reads the data, so the GPUs are left to jax.
+    reads data, so jax gets the GPUs.
     """
     terminal = os.dup(2)
     with tempfile.TemporaryFile() as held:

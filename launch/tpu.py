@@ -14,8 +14,8 @@
     python3 launch/tpu.py run ro us-central2-b launch/ro_t5x_base.sh --gin.TRAIN_STEPS=500000
 
 Settings are environment variables and, behind them, lines of launch/env: see launch/env.example.
-NAME and ZONE may be left out where TPU_NAME and TPU_ZONE are set. launch/tpu_worker.py does what is
-to be done on a worker.
+NAME and ZONE may be left out where TPU_NAME and TPU_ZONE are set. launch/tpu_worker.py runs on the
+workers.
 """
 
 from __future__ import annotations
@@ -94,12 +94,12 @@ def say_when(text: object) -> None:
 
 def read_settings() -> dict[str, str]:
     """Return the environment, and what the shell script launch/env adds to it."""
-    file, found = ROOT / "launch/env", {}
+    file, variables = ROOT / "launch/env", {}
     if file.exists():
         show = [sys.executable, "-c", "import json, os; print(json.dumps(dict(os.environ)))"]
         script = f"set -a; source {shlex.quote(str(file))}; {shlex.join(show)}"
-        found = json.loads(subprocess.check_output(["bash", "-ec", script]).splitlines()[-1])
-    return {**found, **os.environ}
+        variables = json.loads(subprocess.check_output(["bash", "-ec", script]).splitlines()[-1])
+    return {**variables, **os.environ}
 
 
 def why(done: Done[str]) -> str:
@@ -120,7 +120,7 @@ def need_all(answers: list[Done[str]], failure: str) -> None:
 
 
 class Slice:
-    """A slice, its workers, and the words that reach them.
+    """A slice, its workers, and the commands that reach them.
 
     `look` reads from gcloud `state` (MISSING if there is no such slice), `workers`, their number,
     and `kind`: the arguments of `create` that made it.
@@ -146,7 +146,7 @@ class Slice:
         return f"{self.name} in {self.zone} is {self.state}: {about}"
 
     def call(self, command: str) -> str:
-        """Return how a user calls another command on this slice."""
+        """Return the command line of another command for this slice."""
         return f"python3 launch/tpu.py {command} {self.name} {self.zone}"
 
     @property
@@ -215,7 +215,7 @@ class Slice:
         return ["--internal-ip"] if self.settings.get("TPU_INTERNAL_IPS") else []
 
     def ssh(self, worker: int, line: str) -> list[str]:
-        """Return the words for gcloud that run a command line on a worker."""
+        """Return the arguments of gcloud that run a command line on a worker."""
         flags = [f"--worker={worker}", "--ssh-flag=-oConnectTimeout=20", *self.internal_ip()]
         flags += ["--ssh-flag=-oServerAliveInterval=15", f"--command={line}"]
         return ["tpu-vm", "ssh", self.name, *flags]
@@ -237,7 +237,7 @@ class Slice:
     def reports(self) -> list[Report]:
         """Return the state of the run on every worker."""
         answers = self.on_workers(self.worker_line("status"), self.numbers["TPU_SSH_SECONDS"])
-        found = []
+        reports = []
         for worker, done in enumerate(answers):
             state, step, text = "unknown", 0, f"does not answer: {why(done)}"
             if answer := REPORT.match(done.stdout):
@@ -246,8 +246,8 @@ class Slice:
                 text = f"answers {done.stdout[:80]!r}, not a state and a step: {self.call('setup')}"
             elif "there is no clone" in text:
                 state, text = "none", why(done)
-            found.append(Report(worker, state, step, text))
-        return found
+            reports.append(Report(worker, state, step, text))
+        return reports
 
     def common_head(self, answers: list[Done[str]], failure: str) -> str:
         """Return the commit that all workers report; raise Failed if one fails or they differ."""
@@ -257,8 +257,8 @@ class Slice:
             lines = re.findall(r"^head ([0-9a-f]{7,40})$", done.stdout, re.MULTILINE)
             heads.setdefault((lines or ["none"])[-1], []).append(worker)
         if len(heads) > 1 or "none" in heads:
-            shown = "; ".join(f"{head} on worker {at}" for head, at in heads.items())
-            raise Failed(f"the workers have different commits ({shown}): {self.call('setup')}.")
+            commits = "; ".join(f"{head} on worker {at}" for head, at in heads.items())
+            raise Failed(f"the workers have different commits ({commits}): {self.call('setup')}.")
         return next(iter(heads))
 
 
@@ -273,8 +273,8 @@ def create(
     images = [image for beginning, image in RUNTIMES.items() if type.startswith(beginning)]
     runtime = runtime or tpu.settings.get("TPU_RUNTIME") or [*images, ""][0]
     if not runtime:
-        listed = "gcloud compute tpus versions list"
-        raise Failed(f"the runtime of {type!r} is not known: set TPU_RUNTIME ({listed}).")
+        command = "gcloud compute tpus versions list"
+        raise Failed(f"the runtime of {type!r} is not known: set TPU_RUNTIME ({command}).")
     tpu.look()
     queue = tpu.queue_state() if queued else "MISSING"
     if tpu.state != "MISSING" and (tpu.state != "CREATING" or queue == "MISSING"):
@@ -361,13 +361,13 @@ def run(tpu: Slice, script: str, flags: list[str]) -> None:
 def check_run(tpu: Slice, script: str, flags: list[str], is_recreated: bool = False) -> None:
     """Require a launch script, and a MODEL_DIR that all workers share and that outlives the slice.
 
-    Whether an absolute path is such a folder is not known here.
+    An absolute path may be a mounted folder, so it gives only a warning.
     """
     if not (script.endswith(".sh") and (ROOT / script).is_file()):
-        known = "name one, such as launch/ro_t5x_base.sh"
-        raise Failed(f"{script!r} is not a launch script of this clone: {known}.")
-    given = [flag.partition("=")[2] for flag in flags if flag.startswith("--gin.MODEL_DIR=")]
-    folder = [tpu.settings.get("MODEL_DIR", ""), *given][-1].strip().strip("'\"")
+        example = "name one, such as launch/ro_t5x_base.sh"
+        raise Failed(f"{script!r} is not a launch script of this clone: {example}.")
+    folders = [flag.partition("=")[2] for flag in flags if flag.startswith("--gin.MODEL_DIR=")]
+    folder = [tpu.settings.get("MODEL_DIR", ""), *folders][-1].strip().strip("'\"")
     if "://" in folder or folder[:1] in ("%", "@"):  # % and @ refer to another gin setting
         return
     if tpu.workers > 1:
@@ -461,7 +461,7 @@ def supervise(tpu: Slice, script: str, flags: list[str]) -> None:
 
 
 class Supervision:
-    """What is known of a run, and what to do about it. It can be ended and begun again."""
+    """The state of a supervised run, and what to do about it."""
 
     def __init__(self, tpu: Slice, script: str, flags: list[str]):
         self.tpu, self.script, self.flags, self.kind = tpu, script, flags, tpu.kind
@@ -572,7 +572,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def parser(settings: dict[str, str]) -> argparse.ArgumentParser:
-    """Return the parser of the command line; beside `do` it gives that function's arguments."""
+    """Return the parser of the command line: `do` is a function, the rest are its arguments."""
     parser = Parser("tpu.py", usage=argparse.SUPPRESS, description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     commands = parser.add_subparsers(required=True, metavar="COMMAND", help=argparse.SUPPRESS)

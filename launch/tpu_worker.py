@@ -28,20 +28,20 @@ from typing import Any, NoReturn
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 POD = ROOT / "runs/.pod"
-LOCK = POD / "lock"  # held by the process that waits for the run; however that ends, it is freed
+LOCK = POD / "lock"  # held by the process that waits for the run, and freed however that ends
 RUN = POD / "run.json"  # `command` and `started`, then `process`, then `status` and `ended`
 STOP = POD / "stop"  # exists once the run was asked to stop
 OUTPUT = POD / "output.txt"
 
 
 def fail(sentence: str) -> NoReturn:
-    """Print a sentence, which launch/tpu.py knows by the name before it, and exit with status 2."""
+    """Print a sentence and exit with status 2. launch/tpu.py finds it by the name in front."""
     print(f"tpu_worker.py: {sentence}", file=sys.stderr)
     sys.exit(2)
 
 
 def read() -> dict[str, Any]:
-    """Return what is known of the last run, {} if there was none."""
+    """Return the record of the last run, {} if there was none."""
     try:
         return dict(json.loads(RUN.read_text()))
     except FileNotFoundError:
@@ -51,7 +51,7 @@ def read() -> dict[str, Any]:
 
 
 def write(run: dict[str, Any]) -> None:
-    """Replace what is known of the run at once, for those who read it meanwhile."""
+    """Replace the record of the run atomically: others may read it meanwhile."""
     RUN.with_suffix(".new").write_text(json.dumps(run))
     RUN.with_suffix(".new").replace(RUN)
 
@@ -150,31 +150,31 @@ def status() -> None:
 
 
 def state() -> tuple[str, int, str]:
-    """Return state, step and description. Steps are in the output of worker 0 only; else 0."""
+    """Return state, step and description. Only worker 0 prints steps; others return 0."""
     running, run, text = is_running(), read(), ""  # in this order: the last output is complete
     if OUTPUT.exists():
         with OUTPUT.open("rb") as output:
             output.seek(max(0, OUTPUT.stat().st_size - 200_000))
             text = output.read().decode(errors="replace")
     steps = [("", "0"), *re.findall(r"^(step ([0-9,]+)/.*)", text, re.MULTILINE)]
-    said, number = steps[-1][0], int(steps[-1][1].replace(",", ""))
+    line, step = steps[-1][0], int(steps[-1][1].replace(",", ""))
     if not run:
         return "none", 0, "nothing has run here yet"
     code = run.get("status")
     if running:
-        found, when = "training", f"started {ago(run['started'])}"
-        when = f"last output {ago(OUTPUT.stat().st_mtime)}" if said else when
+        name, when = "training", f"started {ago(run['started'])}"
+        when = f"last output {ago(OUTPUT.stat().st_mtime)}" if line else when
     elif code is None:
-        found, when = "lost", "its process is gone: did the worker reboot?"
+        name, when = "lost", "its process is gone: did the worker reboot?"
     elif code:
-        found, said = "refused" if code == 2 else "failed", ["", *text.splitlines()][-1]
+        name, line = "refused" if code == 2 else "failed", ["", *text.splitlines()][-1]
         when = f"status {code} {ago(run['ended'])}"
     else:
         is_saved = re.search("^Stopped by .* at step", text, re.MULTILINE)
-        found, when = "saved" if is_saved else "finished", f"ended {ago(run['ended'])}"
+        name, when = "saved" if is_saved else "finished", f"ended {ago(run['ended'])}"
     if STOP.exists() and not running:
-        found = "stopped"
-    return found, number, f"{when}  {said}".strip()
+        name = "stopped"
+    return name, step, f"{when}  {line}".strip()
 
 
 def ago(at: float) -> str:
