@@ -48,7 +48,7 @@ import numpy as np
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.optimizers import steps_needed  # noqa: E402
+from benchmarks import study  # noqa: E402
 from evaluation import hidden_text, measures, models  # noqa: E402
 from evaluation.guesser import Guesser  # noqa: E402
 from t5x.monitoring import program_cache  # noqa: E402
@@ -184,8 +184,8 @@ def language_of(path: str) -> str | None:
     """Return the language of a file of a package, by the first code in its path."""
     if re.search(r"/man/man\d", path):
         return "en"
-    found = re.search(rf"[/.]({'|'.join(OLD)})(?:[-_][A-Z]{{2}})?[/.]", path)
-    return found and found[1]
+    code = re.search(rf"[/.]({'|'.join(OLD)})(?:[-_][A-Z]{{2}})?[/.]", path)
+    return code and code[1]
 
 
 def read(path: pathlib.Path) -> str:
@@ -226,10 +226,10 @@ def write_text(packages: pathlib.Path, novels: pathlib.Path, out: pathlib.Path) 
     parts = [json.loads(x) for path in files for x in path.read_text().splitlines()]
     documents[NEW] = [(part["novel"], part["text"]) for part in parts]
     seen: set[str] = set()
-    for (language, found), split in itertools.product(documents.items(), ("validation", "train")):
+    for (language, pages), split in itertools.product(documents.items(), ("validation", "train")):
         (out / language).mkdir(parents=True, exist_ok=True)
         with (out / language / f"{split}.jsonl").open("w") as file:
-            for name, text in found:
+            for name, text in pages:
                 held_out = zlib.crc32(name.encode()) % HELD_OUT == 0
                 lines = [line for line in prose(text) if line not in seen]
                 if lines and held_out == (split == "validation"):
@@ -265,7 +265,7 @@ class Experiment:
     def write_tasks(self) -> None:
         """Write the module of tasks that the trainer imports."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        sizes = {each: (self.text / each / "train.jsonl").stat().st_size for each in OLD}
+        sizes = {name: (self.text / name / "train.jsonl").stat().st_size for name in OLD}
         settings = {"sizes": sizes, "vocabularies": self.vocabularies, "text": self.text}
         content = TASKS.format(new=NEW, objective=self.family.objective, **settings)
         (self.folder / "add_language_tasks.py").write_text(content)
@@ -294,13 +294,13 @@ class Experiment:
         """Return the flags that name a sample of the text of some languages."""
         path = self.folder / f"{'_'.join(languages)}.jsonl"
         with path.open("w") as sample:
-            for each in languages:
-                with (self.text / each / "train.jsonl").open() as file:
+            for language in languages:
+                with (self.text / language / "train.jsonl").open() as file:
                     sample.writelines(file.readlines(SAMPLE))
         return ["--corpus", path, "--cedilla"]
 
     def run_folder(self, run: str) -> pathlib.Path:
-        """Return the folder of a run; all scales and seeds go on from the same base."""
+        """Return the folder of a run; all scales and seeds continue the same base."""
         if run == "base":
             return self.shared / "base"
         without_base = run.partition("_")[0] == "a"
@@ -318,7 +318,7 @@ class Experiment:
         flags["MIXTURE_OR_TASK_NAME"] = f"{run.languages}_{run.vocabulary}"
         flags[self.family.vocabulary_file] = self.vocabularies[run.vocabulary]
         if run.start:
-            source = next(each for each in runs(self.scale) if each.name == run.start)
+            source = next(other for other in runs(self.scale) if other.name == run.start)
             changed = source.vocabulary != run.vocabulary
             start = self.folder / "cut" if changed else self.run_folder(run.start)
             checkpoint = str(start / f"checkpoint_{offset + run.first}")
@@ -334,8 +334,8 @@ class Experiment:
         lines = (self.text / language / "validation.jsonl").read_text().splitlines()
         spread = lines[:: max(1, len(lines) // PASSAGES)]
         texts = (normalize(json.loads(x)["text"], cedilla=language == NEW) for x in spread)
-        each, rng = math.ceil(PASSAGES / len(spread)), np.random.default_rng(0)
-        passages = hidden_text.cut_passages(texts, PASSAGES, MAX_CHARS, each)
+        most, rng = math.ceil(PASSAGES / len(spread)), np.random.default_rng(0)
+        passages = hidden_text.cut_passages(texts, PASSAGES, MAX_CHARS, most)
         return [guesser.hide(words, rng) for words in passages]
 
     def measure(self, run: Run) -> None:
@@ -344,7 +344,7 @@ class Experiment:
         At the end these are all languages that it has seen; on the way there Romanian, at steps
         that double.
         """
-        done = {key(line) for line in read_results(self.results)}
+        done = {key(line) for line in study.read(self.results)}
         offset = 0 if run.languages == "new" else BASE * self.scale
         for model in models.find(str(self.run_folder(run.name)), every_checkpoint=True):
             step = (model.step or 0) - offset
@@ -357,17 +357,16 @@ class Experiment:
             all_of_them = step == run.last and run.languages != "new"
             # One call, since texts of like lengths are batched and few shapes compiled.
             texts = {x: self.hidden(x, guesser) for x in ((*OLD, NEW) if all_of_them else (NEW,))}
-            guesses = iter(guesser.guess([text for each in texts.values() for text in each]))
+            guesses = iter(guesser.guess(list(itertools.chain(*texts.values()))))
             line |= {"bits_per_byte": {}, "errors": {}, "unknown_pieces": {}}
-            for each, hidden in texts.items():
+            for language, hidden in texts.items():
                 bits = [-next(guesses).log_prob / math.log(2) for _ in hidden]
-                found = measures.ratio(bits, [text.num_bytes for text in hidden])
-                line["bits_per_byte"][each] = round(found.value, 4)
-                line["errors"][each] = round(found.error, 4)
-                line["unknown_pieces"][each] = guesser.unknown(hidden)[0]
+                measured = measures.ratio(bits, [text.num_bytes for text in hidden])
+                line["bits_per_byte"][language] = round(measured.value, 4)
+                line["errors"][language] = round(measured.error, 4)
+                line["unknown_pieces"][language] = guesser.unknown(hidden)[0]
             line |= {"cooled": run.cooled, "parameters": model.count_parameters()}
-            with self.results.open("a") as file:
-                file.write(json.dumps(line) + "\n")
+            study.add(self.results, line)
             print(json.dumps(line), flush=True)
 
 
@@ -379,26 +378,21 @@ def key(line: dict) -> tuple:
     return tuple(line[name] for name in ("family", "scale", "run", "seed", "step"))
 
 
-def read_results(path: pathlib.Path) -> list[dict]:
-    """Return the lines of a file of results, which may be missing."""
-    return list(map(json.loads, path.read_text().splitlines() if path.exists() else []))
-
-
 def curve(lines: Sequence[dict], name: str, cooled: bool) -> dict[int, list[float]]:
     """Return Romanian's bits a byte of each seed by steps: of finished models, or on the way."""
-    found: dict[int, list[float]] = collections.defaultdict(list)
+    bits: dict[int, list[float]] = collections.defaultdict(list)
     for line in lines:
         if line["run"].partition("_")[0] == name and line["cooled"] == cooled:
-            found[line["step"]].append(line["bits_per_byte"][NEW])
-    return dict(sorted(found.items()))
+            bits[line["step"]].append(line["bits_per_byte"][NEW])
+    return dict(sorted(bits.items()))
 
 
 def lost(lines: Sequence[dict], run: str) -> dict[str, float]:
     """Return by which share each old language's bits a byte are above those of base_end."""
-    of = lambda name, each: statistics.mean(
-        line["bits_per_byte"][each] for line in lines if line["run"] == name
+    bits = lambda name, language: statistics.mean(
+        line["bits_per_byte"][language] for line in lines if line["run"] == name
     )
-    return {each: of(run, each) / of("base_end", each) - 1 for each in OLD}
+    return {language: bits(run, language) / bits("base_end", language) - 1 for language in OLD}
 
 
 def table(lines: Sequence[dict]) -> Iterator[str]:
@@ -407,13 +401,11 @@ def table(lines: Sequence[dict]) -> Iterator[str]:
     yield "|---|---|---|---|---|---|"
     scratch = {n: statistics.mean(bits) for n, bits in curve(lines, "a", True).items()}
     for name in ("base", "a", "b", "c", "d", "cd"):
-        for step, found in curve(lines, name, True).items():
-            bits = statistics.mean(found)
-            needed = steps_needed(bits, scratch)
+        for step, bits in curve(lines, name, True).items():
+            needed = study.steps_needed(statistics.mean(bits), scratch)
             times = f"{needed:,.0f}" if needed and math.isfinite(needed) else ""
             times = times or (f"above {max(scratch):,}" if needed else f"below {min(scratch):,}")
-            cells = [name, f"{step:,}", f"{bits:.3f}", times, "", ""]
-            cells[2] += f" ± {statistics.stdev(found):.3f}" if len(found) > 1 else ""
+            cells = [name, f"{step:,}", study.mean(bits), times, "", ""]
             if name not in ("a", "base"):
                 shares = lost(lines, f"{name}_{step}")
                 worst = max(shares, key=shares.__getitem__)
@@ -424,26 +416,15 @@ def table(lines: Sequence[dict]) -> Iterator[str]:
 
 def draw(groups: dict[str, list[dict]], path: pathlib.Path) -> None:
     """Draw Romanian's bits a byte against steps; dots are finished models, dotted is the way."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(1, len(groups), figsize=(9, 3.5), squeeze=False, sharey=True)
-    for axis, (title, lines) in zip(axes[0], groups.items(), strict=True):
-        for i, name in enumerate(("a", "b", "c", "d", "cd")):
-            for cooled, style in ((False, ":"), (True, "-o")):
-                means = {n: statistics.mean(x) for n, x in curve(lines, name, cooled).items()}
-                label = name if cooled else None
-                axis.plot(means.keys(), means.values(), style, color=f"C{i}", ms=4, label=label)
-        axis.set(xscale="log", xlabel="steps", title=title)
-        ticks = sorted({line["step"] for line in lines if line["cooled"]})
-        axis.set_xticks(ticks, [f"{n:,}" for n in ticks])
-        axis.minorticks_off()
-    axes[0][0].set_ylabel("bits a byte of held-out Romanian")
-    axes[0][0].legend(fontsize=8)
-    figure.tight_layout()
-    figure.savefig(path, dpi=100, metadata={"Software": None})
+    with study.picture(path, len(groups), "bits a byte of held-out Romanian", legend=0) as axes:
+        for axis, (title, lines) in zip(axes, groups.items(), strict=True):
+            for i, name in enumerate(("a", "b", "c", "d", "cd")):
+                for cooled, style in ((False, ":"), (True, "-o")):
+                    means = {n: statistics.mean(x) for n, x in curve(lines, name, cooled).items()}
+                    label = name if cooled else None
+                    axis.plot(means.keys(), means.values(), style, color=f"C{i}", ms=4, label=label)
+            axis.set(xlabel="steps", title=title)
+            study.set_ticks(axis, sorted({line["step"] for line in lines if line["cooled"]}))
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -471,18 +452,18 @@ def main(argv: Sequence[str] | None = None) -> None:
                 experiment.train(run)
                 experiment.measure(run)
     else:
-        results = read_results(flags.results)
-        found: dict[str, list[dict]] = collections.defaultdict(list)
+        results = study.read(flags.results)
+        groups: dict[str, list[dict]] = collections.defaultdict(list)
         is_scratch = lambda line: line["run"].partition("_")[0] == "a"
         for line in sorted(results, key=lambda line: (line["family"] != "t5", line["scale"])):
             if not is_scratch(line):  # which belongs to every base
-                found[f"{line['family']}, base of {BASE * line['scale']:,}"].append(line)
-        for title, lines in found.items():
+                groups[f"{line['family']}, base of {BASE * line['scale']:,}"].append(line)
+        for title, lines in groups.items():
             lines += [x for x in results if is_scratch(x) and title.startswith(x["family"])]
-        for name, lines in found.items():
+        for name, lines in groups.items():
             print(f"\n{name}\n", *table(lines), sep="\n")
         if flags.png:
-            draw(found, flags.png)
+            draw(groups, flags.png)
 
 
 if __name__ == "__main__":

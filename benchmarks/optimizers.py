@@ -22,7 +22,6 @@ import ast
 import dataclasses
 import functools
 import itertools
-import json
 import math
 import pathlib
 import statistics
@@ -33,6 +32,8 @@ from collections.abc import Iterable, Iterator
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
+
+from benchmarks import study  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "optimizers.jsonl"
 TASK = "pretraining"
@@ -115,14 +116,14 @@ def first_examples(split: str, number: int):
     dataset = seqio.get_mixture_or_task(TASK).get_dataset(
         LENGTHS, split, shuffle=split == "train", seed=0, num_epochs=None
     )
-    found = np.zeros((number, sum(LENGTHS.values())), np.uint16)
+    rows = np.zeros((number, sum(LENGTHS.values())), np.uint16)
     examples = dataset.as_numpy_iterator()
     # The last chunk of an epoch is shorter.
-    full = (each for each in examples if len(each["targets"]) == LENGTHS["targets"])
-    for row, example in zip(found, full, strict=False):
+    full = (example for example in examples if len(example["targets"]) == LENGTHS["targets"])
+    for row, example in zip(rows, full, strict=False):
         row[: len(example["inputs"])] = example["inputs"]
         row[LENGTHS["inputs"] :] = example["targets"]
-    return found
+    return rows
 
 
 def batches(examples, seed: int) -> Iterator[dict]:
@@ -232,31 +233,12 @@ def parse(text: str) -> Trial:
 def read(path: pathlib.Path) -> dict[Trial, dict]:
     """Return the results by trial."""
     fields = [field.name for field in dataclasses.fields(Trial)]
-    lines = path.read_text().splitlines() if path.exists() else []
-    return {Trial(*(r[name] for name in fields)): r for r in map(json.loads, lines)}
+    return {Trial(*(line[name] for name in fields)): line for line in study.read(path)}
 
 
 def finite(result: dict) -> float:
     """Return the loss, infinity for a trial that diverged."""
     return result["loss"] if math.isfinite(result["loss"]) else math.inf
-
-
-def steps_needed(loss: float, losses: dict[int, float]) -> float | None:
-    """Return the steps for a loss, on straight lines in log(steps).
-
-    Args:
-      loss: to reach.
-      losses: at the end of each budget, by its steps.
-
-    Returns:
-      Infinity for a loss below that of all budgets, None for one above, or without budgets.
-    """
-    points = sorted(losses.items())
-    for (low, high_loss), (high, low_loss) in itertools.pairwise(points):
-        if low_loss <= loss <= high_loss:
-            part = (high_loss - loss) / (high_loss - low_loss)
-            return math.exp(math.log(low) + part * math.log(high / low))
-    return math.inf if points and loss < min(losses.values()) else None
 
 
 class Comparison:
@@ -267,11 +249,10 @@ class Comparison:
 
     def sweep(self, optimizer: str) -> list[tuple[float, float]]:
         """Return pairs (loss, rate) at the shortest budget with the first seed."""
-        wanted = (optimizer, BUDGETS[0], SEEDS[0])
         return [
             (finite(result), trial.rate)
             for trial, result in self.results.items()
-            if (trial.optimizer, trial.steps, trial.seed) == wanted
+            if (trial.optimizer, trial.steps, trial.seed) == (optimizer, BUDGETS[0], SEEDS[0])
         ]
 
     def next_rate(self, optimizer: str) -> float | None:
@@ -309,8 +290,8 @@ class Comparison:
     def at_best(self, optimizer: str, steps: int) -> list[dict]:
         """Return the results of all seeds at the best rate."""
         rate = self.best_rate(optimizer)
-        wanted = (Trial(optimizer, rate, steps, seed) for seed in SEEDS) if rate else ()
-        return [self.results[trial] for trial in wanted if trial in self.results]
+        trials = (Trial(optimizer, rate, steps, seed) for seed in SEEDS) if rate else ()
+        return [self.results[trial] for trial in trials if trial in self.results]
 
     def cost(self, optimizer: str) -> float:
         """Return the median core-seconds of a step."""
@@ -326,18 +307,18 @@ class Comparison:
         for budget in {trial.steps for trial in self.results}:
             for result in self.at_best(other, budget):
                 losses.setdefault(result["seed"], {})[budget] = finite(result)
-        found, least = [], []  # least: where no budget of `other` was enough
+        ratios, least = [], []  # least: where no budget of `other` was enough
         for result in self.at_best(optimizer, steps):
-            needed = steps_needed(finite(result), losses.get(result["seed"], {}))
+            needed = study.steps_needed(finite(result), losses.get(result["seed"], {}))
             if needed == math.inf:
                 least.append(max(losses[result["seed"]]) / steps)
             elif needed:
-                found.append(needed / steps)
-        if not found:
+                ratios.append(needed / steps)
+        if not ratios:
             return f"more than {max(least):.2f}" if least else ""
-        spread = f" ± {statistics.stdev(found):.2f}" if len(found) > 1 else ""
-        hours = statistics.mean(found) * self.cost(other) / self.cost(optimizer)
-        return f"{statistics.mean(found):.2f}{spread} ({len(found)}), core-hours {hours:.2f}"
+        spread = f" ± {statistics.stdev(ratios):.2f}" if len(ratios) > 1 else ""
+        hours = statistics.mean(ratios) * self.cost(other) / self.cost(optimizer)
+        return f"{statistics.mean(ratios):.2f}{spread} ({len(ratios)}), core-hours {hours:.2f}"
 
     def table(self) -> Iterator[str]:
         """Return the lines of the tables; the number of seeds is in brackets."""
@@ -347,9 +328,7 @@ class Comparison:
             cells = [str(self.best_rate(optimizer) or "open")]
             for steps in BUDGETS:
                 losses = [finite(result) for result in self.at_best(optimizer, steps)]
-                spread = f" ± {statistics.stdev(losses):.3f}" if len(losses) > 1 else ""
-                mean = f"{statistics.mean(losses):.3f}" if losses else ""
-                cells.append(f"{mean}{spread} ({len(losses)})" if losses else "")
+                cells.append(f"{study.mean(losses)} ({len(losses)})" if losses else "")
             tried = any(trial.optimizer == optimizer for trial in self.results)
             cells.append(f"{self.cost(optimizer):.2f}" if tried else "")
             yield f"| {optimizer} | {' | '.join(cells)} |"
@@ -370,35 +349,20 @@ class Comparison:
             loss = self.results[trial]["loss"]
             yield f"| {trial.optimizer} | {trial.rate} | {trial.steps} | {loss:.3f} |"
 
-    def draw(self, path: pathlib.Path):
-        """Draw the losses at the best rates against steps and core-hours; bars are deviations.
-
-        Return Matplotlib's figure.
-        """
-        import matplotlib
-
-        matplotlib.use("Agg")
-        import matplotlib.pyplot as plt
-
-        figure, axes = plt.subplots(1, 2, figsize=(9, 3.5), sharey=True)
-        for optimizer in RATES:
-            by_steps = {steps: self.at_best(optimizer, steps) for steps in BUDGETS}
-            losses = {n: [finite(r) for r in found] for n, found in by_steps.items() if found}
-            means = [statistics.mean(each) for each in losses.values()]
-            bars = [statistics.stdev(x) if len(x) > 1 else 0.0 for x in losses.values()]
-            hours = [steps / 3600 * self.cost(optimizer) for steps in losses]
-            for axis, places in zip(axes, (list(losses), hours), strict=True):
-                axis.errorbar(places, means, bars, marker=".", capsize=2, label=optimizer)
-        for axis, name in zip(axes, ("steps", "core-hours"), strict=True):
-            axis.set_xscale("log")
-            axis.set_xlabel(name)
-        axes[0].set_xticks(BUDGETS, BUDGETS)
-        axes[0].minorticks_off()
-        axes[0].set_ylabel("validation nats a token")
-        axes[1].legend(fontsize=8)
-        figure.tight_layout()
-        figure.savefig(path, dpi=100, metadata={"Software": None})
-        return figure
+    def draw(self, path: pathlib.Path) -> None:
+        """Draw the losses at the best rates against steps and core-hours; bars are deviations."""
+        with study.picture(path, 2, "validation nats a token", legend=1) as axes:
+            for optimizer in RATES:
+                by_steps = {steps: self.at_best(optimizer, steps) for steps in BUDGETS}
+                losses = {n: list(map(finite, trials)) for n, trials in by_steps.items() if trials}
+                means = list(map(statistics.mean, losses.values()))
+                bars = [statistics.stdev(x) if len(x) > 1 else 0.0 for x in losses.values()]
+                hours = [steps / 3600 * self.cost(optimizer) for steps in losses]
+                for axis, places in zip(axes, (list(losses), hours), strict=True):
+                    axis.errorbar(places, means, bars, marker=".", capsize=2, label=optimizer)
+            for axis, name in zip(axes, ("steps", "core-hours"), strict=True):
+                axis.set_xlabel(name)
+            study.set_ticks(axes[0], BUDGETS)
 
 
 def main() -> None:
@@ -422,8 +386,7 @@ def main() -> None:
     data = prepare(values.corpus.resolve(), values.work.resolve())
     while trial := Comparison(read(values.results)).next_trial(values.trials):
         result = train(trial, data)
-        with values.results.open("a") as file:
-            file.write(json.dumps(result) + "\n")
+        study.add(values.results, result)
         print(f"{trial}: {result['loss']:.4f}, {result['seconds']:.0f} s", flush=True)
 
 

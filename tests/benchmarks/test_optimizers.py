@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from benchmarks import optimizers
+from benchmarks import optimizers, study
 from benchmarks.optimizers import BATCH, BUDGETS, LENGTHS, RATES, SEEDS, Comparison, Trial
 
 
@@ -36,31 +36,31 @@ def complete() -> Comparison:
 
 
 def test_a_sweep_is_extended_until_the_best_rate_has_neighbours():
-    found = swept({**dict.fromkeys(RATES, 0.03), "muon": 0.013, "adafactor": 0.8})
-    assert found.best_rate("muon") == pytest.approx(0.0125)
-    assert found.best_rate("adafactor") == 0.8
+    comparison = swept({**dict.fromkeys(RATES, 0.03), "muon": 0.013, "adafactor": 0.8})
+    assert comparison.best_rate("muon") == pytest.approx(0.0125)
+    assert comparison.best_rate("adafactor") == 0.8
     for name in RATES:
-        rates = [rate for _, rate in found.sweep(name)]
-        assert min(rates) < found.best_rate(name) < max(rates)
+        rates = [rate for _, rate in comparison.sweep(name)]
+        assert min(rates) < comparison.best_rate(name) < max(rates)
 
 
 def test_the_steps_for_a_loss_are_interpolated_in_their_logarithm():
     losses = {250: 4.0, 500: 3.8, 1000: 3.7}
-    assert optimizers.steps_needed(3.8, losses) == pytest.approx(500)
-    assert optimizers.steps_needed(3.9, losses) == pytest.approx(250 * math.sqrt(2))
-    assert optimizers.steps_needed(3.6, losses) == math.inf
-    assert optimizers.steps_needed(4.1, losses) is None
-    assert optimizers.steps_needed(4.1, {}) is None
+    assert study.steps_needed(3.8, losses) == pytest.approx(500)
+    assert study.steps_needed(3.9, losses) == pytest.approx(250 * math.sqrt(2))
+    assert study.steps_needed(3.6, losses) == math.inf
+    assert study.steps_needed(4.1, losses) is None
+    assert study.steps_needed(4.1, {}) is None
 
 
 def test_steps_and_core_hours_for_the_same_loss_are_compared_seed_by_seed():
-    found = complete()
-    assert all(len(found.at_best(n, s)) == len(SEEDS) for n in RATES for s in BUDGETS)
-    times = found.times_as_many("muon", 250, "adafactor")
+    comparison = complete()
+    assert all(len(comparison.at_best(n, s)) == len(SEEDS) for n in RATES for s in BUDGETS)
+    times = comparison.times_as_many("muon", 250, "adafactor")
     assert times == "2.00 ± 0.00 (3), core-hours 1.60"
-    assert found.times_as_many("muon", 1000, "adafactor") == "more than 1.00"
-    assert found.times_as_many("adafactor", 250, "muon") == ""
-    assert f"| muon | 250 | {times} | {times} |" in found.table()
+    assert comparison.times_as_many("muon", 1000, "adafactor") == "more than 1.00"
+    assert comparison.times_as_many("adafactor", 250, "muon") == ""
+    assert f"| muon | 250 | {times} | {times} |" in comparison.table()
 
 
 def test_a_seed_orders_all_examples_once():
