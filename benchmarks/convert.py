@@ -93,13 +93,13 @@ def make_run(run: Path, size: str) -> int:
 
     path = ROOT / "t5x" / "examples" / "t5" / f"{size}.gin"
     sizes = T5Sizes.of_fields(Bindings.follow(path, [ROOT]).of("T5Config"))
-    wanted = weight_map.tensors(sizes)
-    parameters = sum(int(np.prod(tensor.shape)) for tensor in wanted)
+    tensors = weight_map.tensors(sizes)
+    parameters = sum(int(np.prod(tensor.shape)) for tensor in tensors)
     if (run / "config.gin").exists():
         return parameters
     step = np.asarray(1, np.int32)
     if parameters < LARGEST_SAVED_AT_ONCE:
-        flat = {tensor.sources[0]: drawn(tensor, sizes) for tensor in wanted}
+        flat = {tensor.sources[0]: drawn(tensor, sizes) for tensor in tensors}
         with Checkpointer(str(run)) as checkpointer:
             target = t5x_params.nested(flat)
             checkpointer.save(1, {"target": target, "state": {"step": step}})
@@ -107,7 +107,7 @@ def make_run(run: Path, size: str) -> int:
         lazy = lambda tensor: LazyArray(
             tensor.shape, np.dtype(np.float32), lambda index: drawn(tensor, sizes)[index]
         )
-        arrays = {f"target/{tensor.sources[0]}": lazy(tensor) for tensor in wanted}
+        arrays = {f"target/{tensor.sources[0]}": lazy(tensor) for tensor in tensors}
         t5x_checkpoint_writer.write(run / "checkpoint_1", arrays | {"state/step": from_numpy(step)})
     in_bytes = size.startswith("byt5")
     if not in_bytes:
@@ -133,20 +133,20 @@ def vocabulary_of(model, size: int):
     return model
 
 
-def held(pid: int) -> tuple[int, int]:
+def memory_of(pid: int) -> tuple[int, int]:
     """Return the private bytes of a process and its children, and with the files they map."""
     import psutil
 
-    own = resident = 0
+    private = resident = 0
     try:
-        process = psutil.Process(pid)
-        for one in [process, *process.children(recursive=True)]:
-            memory = one.memory_info()
-            own += memory.rss - file_pages(one.pid)
+        parent = psutil.Process(pid)
+        for process in [parent, *parent.children(recursive=True)]:
+            memory = process.memory_info()
+            private += memory.rss - file_pages(process.pid)
             resident += memory.rss
     except (psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
         return 0, 0  # ended between two looks
-    return own, resident
+    return private, resident
 
 
 def file_pages(pid: int) -> int:
@@ -160,7 +160,7 @@ def measure(command: list[str]) -> tuple[float, float, float, float]:
     start, before, peaks = time.perf_counter(), os.times(), [0, 0]
     process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
     while process.poll() is None:
-        peaks = [max(pair) for pair in zip(peaks, held(process.pid), strict=True)]
+        peaks = [max(pair) for pair in zip(peaks, memory_of(process.pid), strict=True)]
         time.sleep(0.02)
     seconds = time.perf_counter() - start
     if process.wait():
@@ -206,15 +206,15 @@ def main():
         place = args.folder / ("back" if "from_hf" in command else "out")
         shutil.rmtree(place, ignore_errors=True)
         os.sync()
-        seconds, cpu, own, resident = measure(command)
-        base = base or (name == EVERYTHING_NAME and (seconds, cpu, own))
-        figures = (seconds, cpu, own)
+        seconds, cpu, private, resident = measure(command)
+        base = base or (name == EVERYTHING_NAME and (seconds, cpu, private))
+        figures = (seconds, cpu, private)
         shares = (
             [f"({a / b:.2f})" for a, b in zip(figures, base, strict=True)] if base else [""] * 3
         )
         print(
             f"{name:20} {seconds:6.1f} s {shares[0]:6} {cpu:6.1f} s of CPU {shares[1]:6} "
-            f"{own:6.0f} MB {shares[2]:6}  [{resident:.0f} MB]",
+            f"{private:6.0f} MB {shares[2]:6}  [{resident:.0f} MB]",
             flush=True,
         )
     for place in ("out", "back"):

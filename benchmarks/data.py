@@ -130,8 +130,8 @@ def serve(
         our_task(args.files, vocabulary)
         batches = our_batches(args.batch_size)
     while parent.recv():
-        found = measure(batches, args.seconds)
-        parent.send((*found, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10))
+        rates = measure(batches, args.seconds)
+        parent.send((*rates, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10))
 
 
 def main() -> None:
@@ -165,7 +165,7 @@ def main() -> None:
                 f"{memory} MiB at most so far",
                 flush=True,
             )
-    ratio = lambda of, found: of(found["ours"]) / of(found["plain"])
+    ratio = lambda statistic, rates: statistic(rates["ours"]) / statistic(rates["plain"])
     print(
         f"ours is {ratio(max, rates):.2f} times the plain way, best round against best round, "
         f"{ratio(statistics.median, rates):.2f} median against median, "

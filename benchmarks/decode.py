@@ -90,8 +90,8 @@ def ours_of(args: argparse.Namespace, sizes, arrays, rows, shortest: int):
     from t5x.inference.predictor import Predictor
     from t5x.partitioning import PjitPartitioner
 
-    known = {field.name for field in dataclasses.fields(network.T5Config)}
-    fields = {k: v for k, v in dataclasses.asdict(sizes).items() if k in known}
+    names = {field.name for field in dataclasses.fields(network.T5Config)}
+    fields = {k: v for k, v in dataclasses.asdict(sizes).items() if k in names}
     config = network.T5Config(**fields | {"dtype": args.dtype})
 
     class Vocabulary:
@@ -100,8 +100,8 @@ def ours_of(args: argparse.Namespace, sizes, arrays, rows, shortest: int):
     class Ending(incremental_decoder.IncrementalDecoder):
         def __call__(self, ids, cache):
             logits, cache = super().__call__(ids, cache)
-            wanted = output_lengths(self.cross_mask_B11I.sum((1, 2, 3)), shortest, args.targets)
-            last = (cache["position"] >= wanted)[:, None]
+            lengths = output_lengths(self.cross_mask_B11I.sum((1, 2, 3)), shortest, args.targets)
+            last = (cache["position"] >= lengths)[:, None]
             is_eos = jnp.arange(logits.shape[-1]) == Vocabulary.eos_id
             return jnp.where(is_eos == last, logits, decoding.NEG_INF), cache
 
@@ -131,10 +131,10 @@ def theirs_of(args: argparse.Namespace, model, rows, shortest: int):
     def batch(some):
         longest = max(map(len, some))
         ids = torch.tensor(np.stack([np.pad(row, (0, longest - len(row))) for row in some])).long()
-        wanted = output_lengths((ids > 0).sum(-1), shortest, args.targets)
+        lengths = output_lengths((ids > 0).sum(-1), shortest, args.targets)
 
         def ends(ids, scores):
-            last = (ids.shape[1] >= wanted)[:, None]
+            last = (ids.shape[1] >= lengths)[:, None]
             is_eos = torch.arange(scores.shape[-1]) == 1
             return scores.masked_fill(is_eos != last, -1e7)
 
@@ -153,16 +153,16 @@ def theirs_of(args: argparse.Namespace, model, rows, shortest: int):
     groups = [order[start : start + args.batch] for start in range(0, len(rows), args.batch)]
 
     def run():
-        found = {
+        outputs = {
             i: ids for g in groups for i, ids in zip(g, batch([rows[i] for i in g]), strict=True)
         }
-        return [found[i] for i in range(len(rows))]
+        return [outputs[i] for i in range(len(rows))]
 
     return run
 
 
 def timed(run) -> tuple[list, float, float]:
-    """What it gives, its seconds, and those of all processors together."""
+    """Return its result, its seconds, and the seconds of all processors together."""
     started, worked = time.perf_counter(), time.process_time()
     return run(), time.perf_counter() - started, time.process_time() - worked
 
@@ -192,28 +192,28 @@ def main():
             "ours": ours_of(args, sizes, arrays, rows, shortest),
         }
         print(f"{job}: {args.examples} outputs of {shortest} to {args.targets} tokens")
-        wanted = [output_lengths(len(row), shortest, args.targets) for row in rows]
-        compare(ways, wanted, args.rounds)
+        lengths = [output_lengths(len(row), shortest, args.targets) for row in rows]
+        compare(ways, lengths, args.rounds)
 
 
-def compare(ways: dict, wanted: list[int], rounds: int):
-    """Prints the rates of both ways, outputs being so long, and their ratio."""
-    found = {name: timed(run) for name, run in ways.items()}
-    both = zip(found["transformers"][0], found["ours"][0], wanted, strict=True)
-    same = sum((a[:n] == b[:n]).sum() for a, b, n in both) / sum(wanted)
+def compare(ways: dict, lengths: list[int], rounds: int):
+    """Print the rates of both ways for outputs of these lengths, and their ratio."""
+    first = {name: timed(run) for name, run in ways.items()}
+    both = zip(first["transformers"][0], first["ours"][0], lengths, strict=True)
+    same = sum((a[:n] == b[:n]).sum() for a, b, n in both) / sum(lengths)
     seconds = {name: [] for name in ways}
     for _ in range(rounds):
         for name, run in ways.items():
             seconds[name].append(timed(run)[1:])
     rates = {}
-    for name, taken in seconds.items():
-        columns = zip(*taken, strict=True)
-        wall, worked = (sum(wanted) / statistics.median(column) for column in columns)
+    for name, times in seconds.items():
+        columns = zip(*times, strict=True)
+        wall, worked = (sum(lengths) / statistics.median(column) for column in columns)
         rates[name] = wall, worked
-        spread = ", ".join(f"{sum(wanted) / s:,.0f}" for s, _ in taken)
+        spread = ", ".join(f"{sum(lengths) / s:,.0f}" for s, _ in times)
         print(
             f"{name:13} {wall:9,.0f} tokens/s  ({spread})  {worked:,.0f} a core-second  "
-            f"first round {found[name][1]:.1f} s"
+            f"first round {first[name][1]:.1f} s"
         )
     wall, worked = (a / b for a, b in zip(rates["ours"], rates["transformers"], strict=True))
     print(

@@ -55,10 +55,10 @@ def describe(name: str) -> list[Any]:
             "nvidia-cuda-nvcc-cu12."
         )
     os.environ["JAX_SKIP_CUDA_CONSTRAINTS_CHECK"] = "1"  # of a driver, which is not needed
-    found = topologies.get_topology_desc(
+    topology = topologies.get_topology_desc(
         "gpu", platform="cuda", target_config=_target_config(GPUS[name]), topology="1x1x1"
     )
-    return list(found.devices)
+    return list(topology.devices)
 
 
 def compile_step(name: str, make: Callable[[list[Any]], tuple[Any, Any]]) -> jax.stages.Compiled:

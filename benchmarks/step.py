@@ -162,14 +162,14 @@ def report(name: str, request: SyntheticRequest, upstream: Upstream | None, args
         )
 
 
-def with_fields(changes: dict, request: SyntheticRequest) -> timing.Timed:
+def step_with(changes: dict, request: SyntheticRequest) -> timing.Timed:
     """Our step with other fields of T5Config."""
     network = {**request.network, **changes}
     return timing.our_step(dataclasses.replace(request, network=network))
 
 
 def check(args: argparse.Namespace) -> None:
-    """Ends with a sentence if `--compile_for` is unknown or does not go with the other flags."""
+    """End with a sentence if `--compile_for` is unknown or does not go with the other flags."""
     name, compared = args.compile_for, {tpu for *_, tpu in COMPARED}
     if not name:
         return
@@ -183,14 +183,14 @@ def check(args: argparse.Namespace) -> None:
     try:
         slices.find(name)
     except ValueError:
-        known = ", ".join(gpus.GPUS)
-        PARSER.error(f"--compile_for {name} is no slice of TPUs, such as v4-8, or one of {known}")
+        names = ", ".join(gpus.GPUS)
+        PARSER.error(f"--compile_for {name} is no slice of TPUs, such as v4-8, or one of {names}")
     if not args.recipe and name not in compared:
         PARSER.error(f"--compile_for {name} needs --recipe")
 
 
 def report_gpu(recipe: str, request: SyntheticRequest) -> None:
-    """Compiles for a GPU, and prints the memory."""
+    """Compile for a GPU, and print the memory."""
     started = time.monotonic()
     try:
         compiled = gpus.compile_step(request.slice, functools.partial(train_step, request))
@@ -211,7 +211,7 @@ def main():
         return
     if not args.compile_for:
         request = request_of(args, network_fields(args.recipe or "t5_1_1/tiny", args.set))
-        others = {" ".join(changes): functools.partial(with_fields, settings(changes))
+        others = {" ".join(changes): functools.partial(step_with, settings(changes))
                   for changes in args.beside}  # fmt: skip
         if args.beside_plain:
             others["the plain step"] = timing.plain_step

@@ -124,10 +124,10 @@ def report(root: Path) -> Iterator[str]:
         yield line
     yield f"functions over {LONG} lines: {len(long_functions)}"
     yield from long_functions
-    found = cycles(graph)
-    yield f"import cycles: {len(found)}"
-    yield from (f"  {' '.join(group)}" for group in found)
-    if not found:
+    groups = cycles(graph)
+    yield f"import cycles: {len(groups)}"
+    yield from (f"  {' '.join(group)}" for group in groups)
+    if not groups:
         yield f"longest import chain: {longest_chain(graph)} imports"
 
 

@@ -1,4 +1,4 @@
-"""Times the train step where it runs: steps/s, tokens/s, memory."""
+"""Time the train step where it runs: steps/s, tokens/s, memory."""
 
 import argparse
 import dataclasses
@@ -36,9 +36,9 @@ class Timed:
     """A train step to run again and again.
 
     Args:
-      advance: begins it and gives the loss, a sum over targets, as a number of the device.
+      advance: dispatches it and returns the loss, a sum over targets, on the device.
       compile_seconds: how long it took to compile, None if unknown.
-      temp_gib: memory that it takes beside its arguments, None if unknown.
+      temp_gib: temporary memory, without its arguments, None if unknown.
       program: the optimized program's text, "" if unknown.
     """
 
@@ -50,7 +50,7 @@ class Timed:
     loss: float = 0.0
 
     def turn(self, steps: int) -> None:
-        """Runs steps one after another, as training does, and notes how long one took."""
+        """Run steps one after another, as training does, and note the seconds of one."""
         started = time.perf_counter()
         for _ in range(steps):
             loss = self.advance()
@@ -59,14 +59,14 @@ class Timed:
 
     @property
     def costs(self) -> str:
-        """What is known of memory and compilation, after a comma."""
+        """Memory and compile time, if they are known, after a comma."""
         temp = f", {self.temp_gib:.2f} GiB temp" if self.temp_gib is not None else ""
         seconds = self.compile_seconds
         return temp + (f", {seconds:.0f} s to compile" if seconds is not None else "")
 
     @property
     def median(self) -> float:
-        """Of all turns but the two first: on a shared machine a mean measures the neighbours."""
+        """The median of all turns but two, since a mean would measure the load of the machine."""
         return statistics.median(self.seconds[2:])
 
 
@@ -111,10 +111,10 @@ def plain_step(request: SyntheticRequest) -> Timed:
 
 
 def take_turns(ways: list[Timed], turns: int) -> None:
-    """Runs all ways alternately, two turns to warm up and then `turns`.
+    """Run all ways alternately, two turns to warm up and then `turns`.
 
-    A turn is one step, on a GPU `STEPS_A_TURN`: a faster device feels how long the host needs to
-    ask for one.
+    A turn is one step, on a GPU `STEPS_A_TURN`: on a fast device the host's time to dispatch a
+    step would count.
     """
     import jax
 
@@ -130,7 +130,7 @@ def report(
     steps: int,
     others: dict[str, Callable[[SyntheticRequest], Timed]],
 ) -> None:
-    """Compiles, runs `steps` turns after two to warm up, prints one line.
+    """Compile, run `steps` turns after two to warm up, and print one line.
 
     Others, by name, take turns with it, and a ratio is printed for each.
     """

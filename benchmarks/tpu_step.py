@@ -152,8 +152,8 @@ def main(argv: list[str] | None = None) -> None:
         jax.clear_caches()
     if first:
         args.out.parent.mkdir(parents=True, exist_ok=True)
-        found = {**about, "rows": [dataclasses.asdict(row) for row in rows]}
-        args.out.write_text(json.dumps(found, indent=1) + os.linesep)
+        results = {**about, "rows": [dataclasses.asdict(row) for row in rows]}
+        args.out.write_text(json.dumps(results, indent=1) + os.linesep)
         print(f"{args.recipe}, {devices} x {device.device_kind}, {jax.process_count()} processes")
         print("\n".join(table(rows)))
         print(f"wrote {args.out}")

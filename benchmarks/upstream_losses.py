@@ -100,15 +100,17 @@ def all_recipes() -> list[str]:
 def flags_of(recipe: str) -> list[str]:
     """Return the flags that reduce a recipe, for both trainers."""
     (lengths,) = [pair for begin, pair in LENGTHS.items() if recipe.startswith(begin)]
-    found = FLAGS | {"TASK_FEATURE_LENGTHS": dict(zip(("inputs", "targets"), lengths, strict=True))}
+    settings = FLAGS | {
+        "TASK_FEATURE_LENGTHS": dict(zip(("inputs", "targets"), lengths, strict=True))
+    }
     if "byt5" not in recipe and "simple" not in recipe:
-        found["seqio.SentencePieceVocabulary.sentencepiece_model_file"] = BUNDLED
+        settings["seqio.SentencePieceVocabulary.sentencepiece_model_file"] = BUNDLED
     if "KEEP_BEST" in (ROOT / f"gin/{recipe}.gin").read_text():
-        found |= {"KEEP_BEST": None, "BEST_METRIC": None}  # nothing is decoded here
+        settings |= {"KEEP_BEST": None, "BEST_METRIC": None}  # nothing is decoded here
     for begin, stand_in in STAND_INS.items():
         if recipe.startswith(begin):
-            found |= stand_in
-    return [f"--gin.{name}={value!r}" for name, value in found.items()]
+            settings |= stand_in
+    return [f"--gin.{name}={value!r}" for name, value in settings.items()]
 
 
 def train(recipe: str, folder: str, flags: list[str], upstream: pathlib.Path | None) -> None:
@@ -128,17 +130,17 @@ def train(recipe: str, folder: str, flags: list[str], upstream: pathlib.Path | N
     command = ["bash", "launch/train.sh", recipe, *flags]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     if done.returncode:
-        said = done.stderr[-3000:]
-        raise RuntimeError(f"{' '.join(command)} with T5X_DIR={upstream or ''} failed:\n{said}")
+        output = done.stderr[-3000:]
+        raise RuntimeError(f"{' '.join(command)} with T5X_DIR={upstream or ''} failed:\n{output}")
 
 
 def losses(folder: str) -> dict[int, float]:
     """Return the loss of each step, as the run's TensorBoard files have it."""
-    found: dict[int, float] = {}
+    by_step: dict[int, float] = {}
     for path in (ROOT / folder / "train").glob("events.out.tfevents.*"):
         loss = read_events(path.read_bytes()).scalars["loss"]
-        found |= zip(loss.steps, loss.values, strict=True)
-    return found
+        by_step |= zip(loss.steps, loss.values, strict=True)
+    return by_step
 
 
 def greatest_difference(recipe: str, upstream: pathlib.Path) -> tuple[float, list[float]]:
@@ -154,10 +156,10 @@ def greatest_difference(recipe: str, upstream: pathlib.Path) -> tuple[float, lis
     start = [f"{path}={f'{first}/checkpoint_0'!r}"]
     start += ["--gin.utils.RestoreCheckpointConfig.mode='specific'"]
     train(recipe, second, [*flags, *start], None)
-    theirs, own = losses(first), losses(second)
-    if not set(theirs) == set(own) == set(range(1, STEPS + 1)):
-        raise RuntimeError(f"{recipe}: losses of steps {sorted(theirs)} and {sorted(own)}")
-    return max(abs(own[n] / theirs[n] - 1) for n in theirs), [theirs[n] for n in sorted(theirs)]
+    theirs, ours = losses(first), losses(second)
+    if not set(theirs) == set(ours) == set(range(1, STEPS + 1)):
+        raise RuntimeError(f"{recipe}: losses of steps {sorted(theirs)} and {sorted(ours)}")
+    return max(abs(ours[n] / theirs[n] - 1) for n in theirs), [theirs[n] for n in sorted(theirs)]
 
 
 def write_questions() -> None:
@@ -178,12 +180,14 @@ def main() -> int:
     flags = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     flags.add_argument("upstream", type=pathlib.Path, help="a checkout of launch/upstream.sh")
     flags.add_argument("recipes", nargs="*", help="default: all of T5's in gin/")
-    given = flags.parse_args()
+    values = flags.parse_args()
     worst = 0.0
-    for recipe in given.recipes or all_recipes():
-        difference, found = greatest_difference(recipe, given.upstream.expanduser().resolve())
+    for recipe in values.recipes or all_recipes():
+        difference, losses = greatest_difference(recipe, values.upstream.expanduser().resolve())
         worst = max(worst, difference)
-        print(f"{recipe:26} {difference:.1e}   loss {found[0]:.3f} to {found[-1]:.3f}", flush=True)
+        print(
+            f"{recipe:26} {difference:.1e}   loss {losses[0]:.3f} to {losses[-1]:.3f}", flush=True
+        )
     return int(worst > LIMIT)
 
 
