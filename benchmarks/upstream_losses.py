@@ -183,11 +183,9 @@ def main() -> int:
     values = flags.parse_args()
     worst = 0.0
     for recipe in values.recipes or all_recipes():
-        difference, losses = greatest_difference(recipe, values.upstream.expanduser().resolve())
+        difference, curve = greatest_difference(recipe, values.upstream.expanduser().resolve())
         worst = max(worst, difference)
-        print(
-            f"{recipe:26} {difference:.1e}   loss {losses[0]:.3f} to {losses[-1]:.3f}", flush=True
-        )
+        print(f"{recipe:26} {difference:.1e}   loss {curve[0]:.3f} to {curve[-1]:.3f}", flush=True)
     return int(worst > LIMIT)
 
 
