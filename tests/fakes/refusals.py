@@ -15,16 +15,15 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from unittest import mock
 
 import pytest
 
-from common import errors
 from common.errors import CommandError
 from fakes.bad_values import BadValue
 from fakes.main_module import as_main
 from fakes.paths import ROOT
+from fakes.refuses import reported
 
 # The function of each command that gin configures.
 TRAINING_COMMANDS = {
@@ -108,20 +107,6 @@ def in_process(row: BadValue, folder: pathlib.Path, files: pathlib.Path) -> Outc
     error = reports[-1] if reports else None
     seconds = time.process_time() - begun
     return Outcome(status or 0, said.getvalue(), error, seconds, _written(folder))
-
-
-@contextlib.contextmanager
-def reported() -> Iterator[list[BaseException]]:
-    """Collect the errors that commands report meanwhile."""
-    collected: list[BaseException] = []
-    report = errors.report
-
-    def collect(error: BaseException, *stopped: str) -> int:
-        collected.append(error)
-        return report(error, *stopped)
-
-    with mock.patch.object(errors, "report", collect):
-        yield collected
 
 
 def _call(command: str, arguments: list[str]) -> int | None:
