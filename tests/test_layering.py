@@ -37,35 +37,35 @@ def tree(path: pathlib.Path) -> ast.Module:
 
 def imports(path: pathlib.Path, everywhere: bool = True) -> set[str]:
     """Return the full names that a file imports; without `everywhere`, at import time only."""
-    found = set()
+    names = set()
 
     def visit(node):
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.Import):
-                found.update(alias.name for alias in child.names)
+                names.update(alias.name for alias in child.names)
             elif isinstance(child, ast.ImportFrom):
                 assert child.level == 0, f"{path}:{child.lineno} is a relative import"
-                found.add(child.module)
-                found.update(f"{child.module}.{alias.name}" for alias in child.names)
+                names.add(child.module)
+                names.update(f"{child.module}.{alias.name}" for alias in child.names)
             elif everywhere or not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
                 visit(child)
 
     visit(tree(path))
-    return found
+    return names
 
 
 def closure(module: str) -> set[str]:
     """Return all names that loading one of our modules imports, directly or not."""
-    seen, found, todo = set(), set(), [module]
+    seen, reached, todo = set(), set(), [module]
     while todo:
         name = todo.pop()
         if name in seen or name not in MODULES:
             continue
         seen.add(name)
         names = imports(MODULES[name], everywhere=False)
-        found |= names
+        reached |= names
         todo += [name.rpartition(".")[0], *names]
-    return found
+    return reached
 
 
 def touches(names: set[str], *packages: str) -> set[str]:
@@ -97,8 +97,8 @@ def test_indirect_imports_bring_nothing_forbidden():
     for path in SOURCES:
         package = path.parts[0]
         if package in ("tasks", "convert"):
-            found = touches(closure(module_of(path)), *FORBIDDEN[package])
-            assert not found, f"{path} imports {found} through other modules"
+            forbidden = touches(closure(module_of(path)), *FORBIDDEN[package])
+            assert not forbidden, f"{path} imports {forbidden} through other modules"
 
 
 @pytest.mark.parametrize("name", COMPUTE)
@@ -126,8 +126,8 @@ def find_cycle(graph: dict[str, set[str]]) -> list[str]:
 
 def test_modules_import_each_other_in_no_cycle():
     def imported(name):
-        found = imports(MODULES[name], everywhere=False) & MODULES.keys()
-        return {n for n in found if not f"{name}.".startswith(f"{n}.")}  # its own package
+        modules = imports(MODULES[name], everywhere=False) & MODULES.keys()
+        return {n for n in modules if not f"{name}.".startswith(f"{n}.")}  # its own package
 
     assert not find_cycle({name: imported(name) for name in MODULES})
 
@@ -170,15 +170,15 @@ def test_gin_is_not_a_package():
 
 
 def reads_the_environment(path) -> list[int]:
-    found = []
+    lines = []
     for node in ast.walk(tree(path)):
         name = getattr(node, "attr", None) if isinstance(node, ast.Attribute) else None
         owner = getattr(getattr(node, "value", None), "id", None)
         if (owner, name) in (("os", "environ"), ("os", "getenv"), ("flags", "FLAGS")):
-            found.append(node.lineno)
+            lines.append(node.lineno)
         if owner == "flags" and (name or "").startswith("DEFINE_"):
-            found.append(node.lineno)
-    return found
+            lines.append(node.lineno)
+    return lines
 
 
 def test_flags_and_environment_are_read_in_entry_points():

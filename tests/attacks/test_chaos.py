@@ -86,8 +86,8 @@ class Chaos:
         statuses = pod.ends(within=300)
         ballast.unlink()
         assert all(statuses), pod.said()
-        wanted = r"Error: .* (cannot|could not) be written .*no space"
-        assert re.search(wanted, pod.said(), re.IGNORECASE), pod.said()
+        sentence = r"Error: .* (cannot|could not) be written .*no space"
+        assert re.search(sentence, pod.said(), re.IGNORECASE), pod.said()
 
     def finish(self) -> int:
         """Let the run end after ten more steps; return the last step."""

@@ -65,10 +65,12 @@ def test_a_start_of_the_command(pod, tmp_path, seed):
     damaged = attack(run, steps, random.Random(seed))
     keep = "utils.SaveCheckpointConfig.keep = None\n"
     with pods.Pod(tmp_path, 32, programs=pod.folder / "programs", bindings=keep) as again:
-        status, said = again.ends()[0], again.said()
-    begun = re.search(r"^Resuming from step (\d+)", said, re.MULTILINE)
-    error = next((line for line in said.splitlines() if line.startswith("Error: ")), said)
-    found = damage.Found(int(begun[1]), None, (said,)) if begun else damage.Found(None, error, ())
-    assert not damage.fault(found, run, damaged, steps)
+        status, output = again.ends()[0], again.said()
+    begun = re.search(r"^Resuming from step (\d+)", output, re.MULTILINE)
+    error = next((line for line in output.splitlines() if line.startswith("Error: ")), output)
+    outcome = (
+        damage.Found(int(begun[1]), None, (output,)) if begun else damage.Found(None, error, ())
+    )
+    assert not damage.fault(outcome, run, damaged, steps)
     assert status == (0 if begun else 2)
-    assert "Traceback" not in said
+    assert "Traceback" not in output

@@ -72,10 +72,10 @@ def _other(fault: str, version: str | None) -> list[str]:
 @pytest.mark.parametrize("kind", FORMATS)
 def test_no_fault_loses_a_record_in_silence(tmp_path, kind, server):
     rng = random.Random(f"{kind} {server}")
-    found = {fault: outcome(tmp_path, kind, server, fault, rng.randrange(4)) for fault in FAULTS}
+    outcomes = {fault: outcome(tmp_path, kind, server, fault, rng.randrange(4)) for fault in FAULTS}
     # Text without a mark of its end may be cut, so it is refused.
-    assert found[None] == COMPLETE or server == "no mark of the end, ETag", found
-    assert set(found.values()) <= {COMPLETE, REFUSED}, found
+    assert outcomes[None] == COMPLETE or server == "no mark of the end, ETag", outcomes
+    assert set(outcomes.values()) <= {COMPLETE, REFUSED}, outcomes
 
 
 @pytest.mark.parametrize(

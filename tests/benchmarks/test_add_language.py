@@ -27,27 +27,27 @@ def test_whole_documents_are_held_out_and_no_line_of_them_is_trained_on(tmp_path
         folder = tmp_path / "packages" / "doc" / language
         folder.mkdir(parents=True)
         for i in range(40):
-            own = line(f"<i>{language}</i>", i)
-            page = f"<p>{own}</p><p>{line('same', i % 3)}</p><p>ls -l</p>"
+            unique = line(f"<i>{language}</i>", i)
+            page = f"<p>{unique}</p><p>{line('same', i % 3)}</p><p>ls -l</p>"
             (folder / f"page{i}.html").write_text(page)
     novels = tmp_path / "novels"
     novels.mkdir()
     rows = [{"novel": f"N{i // 2}", "text": line("novel's", i)} for i in range(80)]
     (novels / "train.jsonl").write_text("\n".join(map(json.dumps, rows)))
     add_language.write_text(tmp_path / "packages", novels, tmp_path / "text")
-    found = {}
+    lines = {}
     for language in ("en", "de", NEW):
         for split in ("train", "validation"):
             path = tmp_path / "text" / language / f"{split}.jsonl"
             texts = [json.loads(row)["text"] for row in path.read_text().splitlines()]
-            found[language, split] = {x for text in texts for x in text.splitlines()}
-            assert found[language, split]
-            assert "ls -l" not in found[language, split]
-    assert not found["en", "train"] & found["en", "validation"]
-    english = found["en", "train"] | found["en", "validation"]
-    assert not english & (found["de", "train"] | found["de", "validation"])
-    held_out = {int(text.split()[4]) // 2 for text in found[NEW, "validation"]}
-    assert held_out.isdisjoint(int(text.split()[4]) // 2 for text in found[NEW, "train"])
+            lines[language, split] = {x for text in texts for x in text.splitlines()}
+            assert lines[language, split]
+            assert "ls -l" not in lines[language, split]
+    assert not lines["en", "train"] & lines["en", "validation"]
+    english = lines["en", "train"] | lines["en", "validation"]
+    assert not english & (lines["de", "train"] | lines["de", "validation"])
+    held_out = {int(text.split()[4]) // 2 for text in lines[NEW, "validation"]}
+    assert held_out.isdisjoint(int(text.split()[4]) // 2 for text in lines[NEW, "train"])
 
 
 def test_the_table_says_how_many_steps_scratch_needs_and_what_the_others_lose():

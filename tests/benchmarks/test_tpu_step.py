@@ -35,19 +35,19 @@ def test_the_table_and_its_json(monkeypatch, tmp_path, capsys):
     out = tmp_path / "runs" / "table.json"
     flags = ["--recipe", "t5_1_1/tiny", "--rows", "1", "4", "--steps", "4", "--out", str(out)]
     tpu_step.main(flags)  # on eight devices
-    said = capsys.readouterr().out.splitlines()
-    assert "step 2/4  ours, batch 8" in said
-    table = [line.split() for line in said if line.split()[0] in ("batch", "8", "32")]
+    output = capsys.readouterr().out.splitlines()
+    assert "step 2/4  ours, batch 8" in output
+    table = [line.split() for line in output if line.split()[0] in ("batch", "8", "32")]
     #        batch step ms spread counted careful ratio MFU temp compile
     assert table[1][:7] == ["8", "plain", "20.0", "0.0", "1.0", "1.0", "1.00"]
     assert table[2][:7] == ["8", "ours", "10.0", "0.0", "1.0", "1.0", "2.00"]
     assert table[3] == ["32", "plain", "RESOURCE_EXHAUSTED:", "out", "of", "memory"]
-    found = json.loads(out.read_text())
-    assert found["devices"] == 8
-    row = Row(**found["rows"][1])
+    results = json.loads(out.read_text())
+    assert results["devices"] == 8
+    row = Row(**results["rows"][1])
     assert (row.seconds, row.loss, row.temp_gib, row.refused) == (0.01, 2.0, 0.5, "")
-    assert row.mfu == pytest.approx(2 * found["rows"][0]["mfu"])
-    assert found["rows"][2]["refused"] == "RESOURCE_EXHAUSTED: out of memory"
+    assert row.mfu == pytest.approx(2 * results["rows"][0]["mfu"])
+    assert results["rows"][2]["refused"] == "RESOURCE_EXHAUSTED: out of memory"
 
 
 @pytest.mark.slow

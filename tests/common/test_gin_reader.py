@@ -57,8 +57,8 @@ def test_includes_are_followed(tmp_path):
     (tmp_path / "base.gin").write_text("network.T5Config.emb_dim = 8\nD = 1\n")
     recipe = tmp_path / "recipe.gin"
     recipe.write_text("include 'base.gin'\nnetwork.T5Config.num_heads = %D\n")
-    found = Bindings.follow(recipe, [tmp_path]).of("T5Config")
-    assert found == {"emb_dim": 8, "num_heads": 1}
+    fields = Bindings.follow(recipe, [tmp_path]).of("T5Config")
+    assert fields == {"emb_dim": 8, "num_heads": 1}
     recipe.write_text("include 'absent.gin'\n")
     with refuses(recipe):
         Bindings.follow(recipe, [tmp_path])

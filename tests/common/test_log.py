@@ -102,8 +102,15 @@ warnings.warn("old")
         "Warning: no space left, waiting for 1 s …",
         "Error: broken",
     ]
-    for said in ("deprecated", "waiting for 2 s", "broken", "never retrieved", "a detail", "old"):
-        assert said in log(tmp_path), said
+    for message in (
+        "deprecated",
+        "waiting for 2 s",
+        "broken",
+        "never retrieved",
+        "a detail",
+        "old",
+    ):
+        assert message in log(tmp_path), message
 
 
 def test_our_own_warnings_are_shown(tmp_path):
@@ -132,9 +139,9 @@ def main():
 """
     process = ran(code, tmp_path)
     assert process.returncode == 1
-    (kept,) = [tmp_path / "run/log_0.txt"] if place == "WRITE" else temporary_logs(tmp_path)
-    assert process.stderr == f"Error: TypeError: of code. The traceback is in {kept}.\n"
-    assert kept.read_text().startswith("I0000 oneDNN\nTraceback (most recent call last)")
+    (log_file,) = [tmp_path / "run/log_0.txt"] if place == "WRITE" else temporary_logs(tmp_path)
+    assert process.stderr == f"Error: TypeError: of code. The traceback is in {log_file}.\n"
+    assert log_file.read_text().startswith("I0000 oneDNN\nTraceback (most recent call last)")
 
 
 def test_a_package_that_is_not_there_is_one_sentence(tmp_path):
@@ -159,9 +166,9 @@ def test_the_fatal_lines_of_a_crash_are_shown_and_the_log_is_named(tmp_path, pla
     first, *_, last = process.stderr.splitlines()
     assert first == "F0000 00:00 tpu.cc:1] Check failed: no chip"
     assert "more" not in process.stderr
-    (kept,) = [tmp_path / "run/log_0.txt"] if place == "WRITE" else temporary_logs(tmp_path)
-    assert f"is in {kept}." in last
-    assert "Check failed: no chip" in kept.read_text()
+    (log_file,) = [tmp_path / "run/log_0.txt"] if place == "WRITE" else temporary_logs(tmp_path)
+    assert f"is in {log_file}." in last
+    assert "Check failed: no chip" in log_file.read_text()
 
 
 def test_a_process_that_leaves_waits_for_no_thread_and_keeps_its_log(tmp_path):

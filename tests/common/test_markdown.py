@@ -32,43 +32,43 @@ STRANGE = [
 
 
 def tokens_of(text: str):
-    found = []
+    tokens = []
     for token in RENDERER.parse(text):
-        found += [token, *(token.children or [])]
-    return found
+        tokens += [token, *(token.children or [])]
+    return tokens
 
 
 @pytest.mark.parametrize("frame", ["# {}\n", "- {} → x\n", "{}\n", "| a |\n|---|\n| {} |\n"])
 @pytest.mark.parametrize("text", STRANGE)
 def test_a_text_is_shown_as_it_is(text, frame):
     usual = [token.type for token in tokens_of(frame.format("text"))]
-    found = tokens_of(frame.format(markdown.plain(text)))
-    kinds = [token.type for token in found if token.type != "text_special"]
+    tokens = tokens_of(frame.format(markdown.plain(text)))
+    kinds = [token.type for token in tokens if token.type != "text_special"]
     merged = [kind for i, kind in enumerate(kinds) if kind != "text" or kinds[i - 1] != "text"]
     assert merged == usual
-    shown = "".join(t.content for t in found if t.type in ("text", "text_special"))
-    assert " ".join(text.split()) in shown
+    content = "".join(t.content for t in tokens if t.type in ("text", "text_special"))
+    assert " ".join(text.split()) in content
 
 
 def test_any_text_is_one_line_without_marks_that_mislead():
     rng = random.Random(0)
     for _ in range(500):
         text = "".join(chr(rng.choice([rng.randrange(0x250), 0x202E, 0x200C])) for _ in range(30))
-        shown = markdown.plain(text)
-        assert all(c.isprintable() or c == "\u200c" for c in shown)
-        kinds = {token.type for token in tokens_of(f"# {shown}")}
+        line = markdown.plain(text)
+        assert all(c.isprintable() or c == "\u200c" for c in line)
+        kinds = {token.type for token in tokens_of(f"# {line}")}
         assert kinds <= {"heading_open", "heading_close", "inline", "text", "text_special"}, text
 
 
 @pytest.mark.parametrize("code", ["```", "a\n```\n# b", "````\n```python", "~~~", "", "x = 1"])
 def test_no_code_leaves_its_fence(code):
-    found = RENDERER.parse(f"{markdown.fenced(code, 'python')}\n\n## Next\n")
-    assert [token.type for token in found][:2] == ["fence", "heading_open"]
-    assert found[0].content == f"{code}\n"
+    tokens = RENDERER.parse(f"{markdown.fenced(code, 'python')}\n\n## Next\n")
+    assert [token.type for token in tokens][:2] == ["fence", "heading_open"]
+    assert tokens[0].content == f"{code}\n"
 
 
 def test_a_table_has_its_rows_alone():
     text = markdown.table(["task", "loss"], [("a|b", "1"), ("c\n| d | e |", "2")])
-    found = [token.type for token in RENDERER.parse(text)]
-    assert found.count("tr_open") == 3
-    assert found.count("td_open") == 4
+    types = [token.type for token in RENDERER.parse(text)]
+    assert types.count("tr_open") == 3
+    assert types.count("td_open") == 4

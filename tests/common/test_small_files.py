@@ -137,10 +137,10 @@ def test_any_content_is_read_or_refused(name, odd, tmp_path):
 @pytest.mark.parametrize("text", ODD.values(), ids=ODD)
 def test_json_is_an_object_or_a_value_error(text):
     try:
-        found = small_files.parse_json(text)
+        value = small_files.parse_json(text)
     except ValueError:
         return
-    assert isinstance(found, dict)
+    assert isinstance(value, dict)
 
 
 def test_what_is_no_file_is_not_opened(tmp_path):

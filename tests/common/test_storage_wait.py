@@ -17,11 +17,11 @@ from t5x.start import model_dir
 
 
 def test_an_answer_is_returned_and_an_error_raised():
-    with damage.reported() as said:
+    with damage.reported() as messages:
         assert answer("the folder", lambda: 3) == 3
         with pytest.raises(KeyError):
             answer("the folder", lambda: {}[1])
-    assert said == []
+    assert messages == []
 
 
 def test_a_wait_is_reported_less_and_less_often_and_given_up(monkeypatch):
@@ -29,18 +29,20 @@ def test_a_wait_is_reported_less_and_less_often_and_given_up(monkeypatch):
     hanging = threading.Event()
 
     def until_reported():
-        while not said:
+        while not messages:
             time.sleep(0.01)
         return 3
 
-    with damage.reported() as said:
+    with damage.reported() as messages:
         assert answer("MODEL_DIR x", until_reported) == 3
-        assert said[0].startswith("MODEL_DIR x has not answered for 0 s; the command stops waiting")
+        assert messages[0].startswith(
+            "MODEL_DIR x has not answered for 0 s; the command stops waiting"
+        )
         monkeypatch.setattr(storage_wait, "GIVE_UP_SECONDS", 0.5)
         with refuses("MODEL_DIR x", kind=Failure):
             answer("MODEL_DIR x", hanging.wait)
         hanging.set()
-    assert len(said) <= 7
+    assert len(messages) <= 7
 
 
 @pytest.mark.parametrize(

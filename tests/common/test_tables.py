@@ -40,8 +40,8 @@ def test_only_what_fails_fails():
 
 
 def test_numbers_are_spelled():
-    said = [tables.counted(n, "copy") for n in (1, 2, 3000)]
-    assert said == ["1 copy", "2 copies", "3,000 copies"]
+    texts = [tables.counted(n, "copy") for n in (1, 2, 3000)]
+    assert texts == ["1 copy", "2 copies", "3,000 copies"]
     assert tables.counted(2, "host") == "2 hosts"
     assert [tables.counted(n, "epoch", ".2g") for n in (0.999, 1.52)] == ["1 epoch", "1.5 epochs"]
 
@@ -65,7 +65,7 @@ def test_the_table_wraps_what_is_long():
 @pytest.mark.parametrize("count", [1, 13, 500])
 def test_rows_are_spread_and_keep_their_ends(count):
     points = [(step, 1.0) for step in range(count)]
-    found = spread(points, 12)
-    assert len(found) <= 12
-    assert found[0] == points[0]
-    assert found[-1] == points[-1]
+    rows = spread(points, 12)
+    assert len(rows) <= 12
+    assert rows[0] == points[0]
+    assert rows[-1] == points[-1]

@@ -35,7 +35,7 @@ def example(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     registries = (seqio.TaskRegistry, seqio.MixtureRegistry)
     before = [dict(registry._REGISTRY) for registry in registries]
-    found = []
+    modules = []
 
     def write(heading: str, module: str | None = None):
         for block in blocks(section(PAGE, heading)):
@@ -44,12 +44,12 @@ def example(tmp_path, monkeypatch):
                 (tmp_path / name).write_text(block.text)
         if module is None:
             return None
-        found.append(module)
+        modules.append(module)
         return importlib.import_module(module)
 
     yield write
     gin.clear_config()
-    for module in found:
+    for module in modules:
         sys.modules.pop(module, None)
     for registry, names in zip(registries, before, strict=True):
         registry._REGISTRY = names

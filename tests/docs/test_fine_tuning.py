@@ -43,7 +43,7 @@ def test_pairs_of_texts(pairs_of_the_page):
         rows = task.get_dataset({"inputs": 32, "targets": 16}, "train", shuffle=False)
         assert next(rows.as_numpy_iterator())["inputs_pretokenized"].decode() == first
         assert "validation" in task.splits
-        found = [values for metric in task.metric_fns for values in metric(["a"], ["a"])]
-        assert metrics < set(found)
+        names = [values for metric in task.metric_fns for values in metric(["a"], ["a"])]
+        assert metrics < set(names)
     rates = seqio.MixtureRegistry.get("ro_both")._task_to_rate
     assert rates == {"ro_en": 0.75, "ro_answers": 0.25}

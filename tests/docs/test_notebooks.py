@@ -117,12 +117,12 @@ def test_it_trains_is_cut_off_resumes_and_publishes_and_runs_again(tmp_path):
         shutil.rmtree(clone / "runs")  # another machine
         shutil.rmtree(clone / "vocabularies")
         for publish in ("PUBLISH_AS = 'user/name'\n", ""):
-            said = execute(len(CONTENT["cells"]), "FLAGS += '9'\n" + publish)
-            assert "image/png" in said
-            assert re.search(r"^  Copiii merg la \[.*\] în fiecare zi\.$", said, re.M)
+            output = execute(len(CONTENT["cells"]), "FLAGS += '9'\n" + publish)
+            assert "image/png" in output
+            assert re.search(r"^  Copiii merg la \[.*\] în fiecare zi\.$", output, re.M)
             if publish:
-                assert "Resuming from step 6" in said
-                assert f"{hub.url}/user/name" in said
+                assert "Resuming from step 6" in output
+                assert f"{hub.url}/user/name" in output
         assert "checkpoint_9/commit_success.txt" in hub.files
         assert {"model.safetensors", "spiece.model", "README.md"} <= hub.files.keys()
     after = files_of(clone)

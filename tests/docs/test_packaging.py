@@ -49,8 +49,8 @@ def test_every_python_is_tried_with_the_newest_versions_each_week():
 
 @pytest.mark.slow
 def test_it_installs_with_its_dependencies_and_extras_and_a_command_runs(tmp_path):
-    found = PYPROJECT["tool"]["setuptools"]["packages"]["find"]["include"]
-    assert {name.rstrip("*") for name in found} == set(PACKAGES)
+    patterns = PYPROJECT["tool"]["setuptools"]["packages"]["find"]["include"]
+    assert {name.rstrip("*") for name in patterns} == set(PACKAGES)
     copy, installed = tmp_path / "project", tmp_path / "prefix"
     for name in PACKAGES:
         shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -67,11 +67,11 @@ def test_it_installs_with_its_dependencies_and_extras_and_a_command_runs(tmp_pat
     )
     assert done.returncode == 0, done.stderr
     (folder,) = installed.glob("lib/python*/site-packages")
-    (found,) = importlib.metadata.distributions(path=[str(folder)])
-    required = found.requires or []
-    assert found.metadata["Name"] == PROJECT["name"]
-    assert found.version == PROJECT["version"]
-    assert set(found.metadata.get_all("Provides-Extra")) >= EXTRAS
+    (distribution,) = importlib.metadata.distributions(path=[str(folder)])
+    required = distribution.requires or []
+    assert distribution.metadata["Name"] == PROJECT["name"]
+    assert distribution.version == PROJECT["version"]
+    assert set(distribution.metadata.get_all("Provides-Extra")) >= EXTRAS
     assert any(line.startswith("jax>=") for line in required)
     assert 'pytest; extra == "dev"' in required
     of = lambda extra: {line for line in required if f'extra == "{extra}"' in line}

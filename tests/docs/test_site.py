@@ -42,10 +42,10 @@ def test_the_command_of_the_workflow_builds_the_site_without_a_warning(tmp_path)
         capture_output=True,
         text=True,
     )
-    said = re.sub(r"\x1b\[[\d;]*m", "", done.stdout + done.stderr)
-    assert done.returncode == 0, said
-    assert "Warning" not in said, said
-    assert "griffe:" not in said, said  # a docstring whose sections do not parse
+    output = re.sub(r"\x1b\[[\d;]*m", "", done.stdout + done.stderr)
+    assert done.returncode == 0, output
+    assert "Warning" not in output, output
+    assert "griffe:" not in output, output  # a docstring whose sections do not parse
     for page in pages_of(CONFIG["nav"]):
         name = page.removesuffix(".md").removesuffix("index")
         assert (folder / "site" / name / "index.html").exists(), page

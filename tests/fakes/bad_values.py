@@ -28,10 +28,10 @@ class BadValue:
     def filled(self, folder: pathlib.Path, files: pathlib.Path) -> list[str]:
         """Return the arguments with the places in them."""
         places = {"{folder}": str(folder), "{files}": str(files)}
-        found = list(self.arguments)
+        words = list(self.arguments)
         for mark, path in places.items():
-            found = [argument.replace(mark, path) for argument in found]
-        return found
+            words = [argument.replace(mark, path) for argument in words]
+        return words
 
 
 def _end(text: str, named: str) -> tuple[str, str, int]:
@@ -45,8 +45,8 @@ def gin_rows(command: str, base: Sequence[str], text: str) -> Iterator[BadValue]
     """Yield a row for each value of the lines `NAME = value | another`."""
     for line in filter(None, map(str.strip, text.splitlines())):
         name, values = line.split(" = ", 1)
-        for each in values.split(" | "):
-            value, named, status = _end(each, re.split(r"[/.]", name)[-1])
+        for end in values.split(" | "):
+            value, named, status = _end(end, re.split(r"[/.]", name)[-1])
             arguments = (*base, f"--gin.{name}={value}")
             yield BadValue(command, arguments, f"{name} = {value}", (named,), status)
 
@@ -55,8 +55,8 @@ def flag_rows(command: str, base: Sequence[str], text: str) -> Iterator[BadValue
     """Yield a row for each end of the lines `BEGINNING | end | another`; "" is an empty word."""
     for line in filter(None, map(str.strip, text.splitlines())):
         beginning, *ends = line.split(" | ")
-        for shown in [f"{beginning} {end}" for end in ends] or [beginning]:
-            row, named, status = _end(shown, "")
+        for row_text in [f"{beginning} {end}" for end in ends] or [beginning]:
+            row, named, status = _end(row_text, "")
             words = tuple("" if word == '""' else word for word in row.split())
             flag = next((word for word in words[::-1] if word[:1] == "-"), words[-1])
             plain = [re.sub(r"^--?(gin\.)?|=.*|\{.*?\}/?", "", w) for w in (flag, words[-1])]

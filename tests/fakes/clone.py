@@ -23,7 +23,7 @@ class Clone:
                 shutil.copy(ROOT / name, root / name)
         (root / ".venv").symlink_to(sys.prefix)
         of_tests = ("XLA_FLAGS", "JAX_PLATFORMS", "HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE")
-        kept = {name: value for name, value in os.environ.items() if name not in of_tests}
+        environment = {name: value for name, value in os.environ.items() if name not in of_tests}
         home = {"HF_HOME": str(root / ".cache")}
         home |= {"HF_ENDPOINT": hub.url} if hub else {"HF_HUB_OFFLINE": "1"}
         # The commands of a page compile the same programs, and faster than LLVM's default.
@@ -31,7 +31,7 @@ class Clone:
             "JAX_COMPILATION_CACHE_DIR": str(root / ".cache/programs"),
             "XLA_FLAGS": FAST_COMPILATION,
         }
-        self.environment = kept | home | programs | {"PYTHON": sys.executable}
+        self.environment = environment | home | programs | {"PYTHON": sys.executable}
 
     def run(self, command: str) -> str:
         """Run a command line, which must end with status 0, and return what it printed."""
@@ -44,10 +44,10 @@ class Clone:
             text=True,
             timeout=550,
         )
-        said = done.stdout + done.stderr
-        assert done.returncode == 0, f"{command}\n{said[-4000:]}"
-        assert "Traceback" not in said, said
-        return said
+        output = done.stdout + done.stderr
+        assert done.returncode == 0, f"{command}\n{output[-4000:]}"
+        assert "Traceback" not in output, output
+        return output
 
     def write(self, name: str, text: str) -> None:
         """Write a file of the user."""

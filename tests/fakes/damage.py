@@ -136,28 +136,28 @@ class Starter:
         Raises:
           AssertionError: it continues with other numbers or other data than were saved.
         """
-        with reported() as said:
+        with reported() as reports:
             try:
                 step, values = self._read(folder)
             except ValueError as error:  # any other is a traceback for the user
-                return Found(None, str(error), tuple(said))
+                return Found(None, str(error), tuple(reports))
         sound = self._sound[step]
         # The oldest may have lost its position on purpose, so that is only reported.
-        same = len(sound) - (self._inputs if "holds no data position" in "".join(said) else 0)
-        for found, saved in zip(values[:same], sound[:same], strict=True):
-            np.testing.assert_array_equal(found, saved)
-        return Found(step, None, tuple(said))
+        same = len(sound) - (self._inputs if "holds no data position" in "".join(reports) else 0)
+        for loaded, saved in zip(values[:same], sound[:same], strict=True):
+            np.testing.assert_array_equal(loaded, saved)
+        return Found(step, None, tuple(reports))
 
 
 @contextlib.contextmanager
 def reported() -> Iterator[list[str]]:
     """Yield the list of warnings that are logged meanwhile."""
-    said: list[str] = []
+    messages: list[str] = []
     handler = logging.Handler(logging.WARNING)
-    handler.emit = lambda record: said.append(record.getMessage())
+    handler.emit = lambda record: messages.append(record.getMessage())
     logging.getLogger("absl").addHandler(handler)
     try:
-        yield said
+        yield messages
     finally:
         logging.getLogger("absl").removeHandler(handler)
 
@@ -181,8 +181,8 @@ def fault(
         return None
     if intact and found.step < intact[-1]:
         return f"it started from {found.step}, although checkpoint_{intact[-1]} is intact"
-    said = "\n".join(found.said)
-    unnamed = [step for step in steps if step > found.step and path(step) not in said]
+    reports = "\n".join(found.said)
+    unnamed = [step for step in steps if step > found.step and path(step) not in reports]
     if unnamed:
         return f"it started from {found.step} and did not name {unnamed}"
     gone = [step for step in intact if not layout.kind(path(step))]

@@ -45,25 +45,25 @@ class EncoderGolden:
 
         from t5x.checkpointing.layer_stacking import stack_layers
 
-        given = self.numbers.items()
-        arrays = {k.removeprefix(f"{kind}/"): v for k, v in given if k.startswith(f"{kind}/")}
-        found = {
+        numbers = self.numbers.items()
+        arrays = {k.removeprefix(f"{kind}/"): v for k, v in numbers if k.startswith(f"{kind}/")}
+        tree = {
             source: part
             for tensor in weight_map.tensors(self.sizes)
             for source, part in zip(
                 tensor.sources, tensor.from_torch(arrays[tensor.target]), strict=True
             )
         }
-        return stack_layers(unflatten_dict(found, sep="/"))
+        return stack_layers(unflatten_dict(tree, sep="/"))
 
     def batch(self, step: int) -> dict[str, np.ndarray]:
         """Return one batch by the names that the model reads."""
         data = {k: v[step].astype(np.int32) for k, v in self.numbers.items() if v.dtype == np.int16}
-        asked = data["labels"] >= 0
+        is_masked = data["labels"] >= 0
         batch = {
             "encoder_input_tokens": data["input_ids"],
-            "encoder_target_tokens": np.where(asked, data["labels"], data["input_ids"]),
-            "encoder_loss_weights": asked.astype(np.float32),
+            "encoder_target_tokens": np.where(is_masked, data["labels"], data["input_ids"]),
+            "encoder_loss_weights": is_masked.astype(np.float32),
             "encoder_segment_ids": data["attention_mask"],
         }
         if "token_type_ids" in data:

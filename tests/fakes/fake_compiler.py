@@ -49,11 +49,11 @@ def install(monkeypatch, state=2.0, limit=10.0, **recipe) -> list[dict]:
     Returns:
       A list that grows by the values of each compiled program.
     """
-    own = {BATCH: 16, MICROBATCHES: 1, PARTITIONS: 1, REMAT: "minimal"} | recipe
+    settings = {BATCH: 16, MICROBATCHES: 1, PARTITIONS: 1, REMAT: "minimal"} | recipe
     compiled: list[dict] = []
 
     def compile_step(request, cache=None):
-        values = dict(own)
+        values = dict(settings)
         for binding in request.recipe.bindings:
             name, _, value = binding.partition(" = ")
             values[name] = ast.literal_eval(value)

@@ -66,8 +66,8 @@ class FileServer(loopback.Server):
 
 def forget_files():
     """Drop what is known of files by their address."""
-    for known in (http_files.probe, formats.contents_of, parquet.footer_of):
-        known.cache_clear()
+    for cache in (http_files.probe, formats.contents_of, parquet.footer_of):
+        cache.cache_clear()
 
 
 def _sent(body, is_cut, in_chunks):

@@ -137,7 +137,7 @@ class Cloud:
 
     def tpu_vm_describe(self, flags, name):
         about = self.slice(name)
-        shown = {
+        description = {
             "state": about["state"],
             "acceleratorType": about["type"],
             "runtimeVersion": about["runtime"],
@@ -145,7 +145,7 @@ class Cloud:
             "networkEndpoints": [{"ipAddress": f"10.0.0.{n}"} for n in range(about["workers"])],
         }
         queue = {"queuedResource": f"projects/p/queuedResources/{about['queue']}"}
-        print(json.dumps(shown | (queue if about["queue"] else {})))
+        print(json.dumps(description | (queue if about["queue"] else {})))
 
     def tpu_vm_delete(self, flags, name):
         self.slice(name)
@@ -184,8 +184,8 @@ class Cloud:
         about = self.slice(name)
         if about["state"] != "READY":
             raise Refused(f"TPU VM {name} is in state {about['state']}.")
-        wanted = flags.get("worker", "0")
-        chosen = range(about["workers"]) if wanted == "all" else [int(wanted)]
+        worker_flag = flags.get("worker", "0")
+        chosen = range(about["workers"]) if worker_flag == "all" else [int(worker_flag)]
         for worker in chosen:
             if (self.home(name, worker) / ".silent").exists():
                 raise Refused("[/usr/bin/ssh] exited with return code [255].")
@@ -216,23 +216,25 @@ class Cloud:
         name, _, path = target.partition(":")
         for worker in self.workers(flags, name):
             place = self.home(name, worker) / path
-            kept = place.stat().st_mode if place.exists() else None
+            mode = place.stat().st_mode if place.exists() else None
             shutil.copy(source, place)
-            if kept:
-                place.chmod(kept)  # scp changes no mode of what is there
+            if mode:
+                place.chmod(mode)  # scp changes no mode of what is there
 
 
 def parse(words):
     """Return (command, positional arguments, {flag: value}); reject what gcloud rejects."""
     words = [word for word in words if word != "--quiet" and not word.startswith("--project=")]
     command = " ".join(words[2:4])
-    known = {flag.rstrip("!"): flag.endswith("!") for flag in FLAGS.get(command, "").split()}
+    takes_no_value = {
+        flag.rstrip("!"): flag.endswith("!") for flag in FLAGS.get(command, "").split()
+    }
     places, flags = [], {}
     for word in words[4:]:
         name, equals, value = word.removeprefix("--").partition("=")
         if not word.startswith("--"):
             places.append(word)
-        elif name not in known or bool(equals) == known[name]:
+        elif name not in takes_no_value or bool(equals) == takes_no_value[name]:
             raise SystemExit(f"ERROR: (gcloud) unrecognized arguments: {word}")
         else:
             flags[name] = value

@@ -120,12 +120,12 @@ class GcsEmulator(loopback.Server):
 
     def check(self, bucket: str, name: str, query: dict[str, str], refusal: int = 412) -> None:
         """Reject a request whose generation does not match."""
-        found = self.objects.get((bucket, name), (0, b""))[0]
+        generation = self.objects.get((bucket, name), (0, b""))[0]
         if bucket not in self.buckets:
             raise Refused(404)
-        if query.get("ifGenerationMatch", str(found)) != str(found):
+        if query.get("ifGenerationMatch", str(generation)) != str(generation):
             raise Refused(412)
-        if query.get("ifGenerationNotMatch") == str(found):
+        if query.get("ifGenerationNotMatch") == str(generation):
             raise Refused(refusal)
 
     def describe(self, bucket: str, name: str) -> dict:
@@ -156,7 +156,7 @@ class GcsEmulator(loopback.Server):
             raise Refused(404)
         prefix, delimiter = query.get("prefix", ""), query.get("delimiter")
         after = max(query.get("pageToken", ""), query.get("startOffset", ""))
-        most, found, last = int(query.get("maxResults", 1000)), {}, ""
+        most, keys, last = int(query.get("maxResults", 1000)), {}, ""
         for owner, name in sorted(self.objects):
             if owner != bucket or not name.startswith(prefix) or name < after:
                 continue
@@ -164,15 +164,15 @@ class GcsEmulator(loopback.Server):
                 continue
             cut = name.find(delimiter, len(prefix)) if delimiter else -1
             key = name if cut < 0 else name[: cut + len(delimiter)]
-            if len(found) == most and key not in found:
+            if len(keys) == most and key not in keys:
                 last = name
                 break
-            found[key] = cut < 0
+            keys[key] = cut < 0
         page = {"kind": "storage#objects", "nextPageToken": last} if last else {}
         page["items"] = [
-            self.describe(bucket, name) for name, is_object in found.items() if is_object
+            self.describe(bucket, name) for name, is_object in keys.items() if is_object
         ]
-        page["prefixes"] = [name for name, is_object in found.items() if not is_object]
+        page["prefixes"] = [name for name, is_object in keys.items() if not is_object]
         return page
 
     def delete(self, bucket: str, name: str, query: dict[str, str]) -> None:
@@ -302,23 +302,23 @@ class _Handler(loopback.Handler):
         elif query.get("uploadType") == "resumable":
             session = str(len(self.fake.sessions))
             name = query.get("name") or json.loads(data)["name"]
-            asked = {"bucket": bucket, "name": name, "query": query, "data": b""}
-            self.fake.sessions[session] = asked
+            upload = {"bucket": bucket, "name": name, "query": query, "data": b""}
+            self.fake.sessions[session] = upload
             place = f"{self.fake.url}/upload/storage/v1/b/{bucket}/o?upload_id={session}"
             self.reply(200, headers={"Location": place})
         else:
             self._send_json(self.fake.put(bucket, query["name"], data, query))
 
     def _resume(self, session: str, data: bytes) -> None:
-        asked = self.fake.sessions[session]
+        upload = self.fake.sessions[session]
         total = (self.headers.get("Content-Range") or "/0").rsplit("/", 1)[1]
-        asked["data"] += data
-        if total == "*" or len(asked["data"]) < int(total):
-            sent = len(asked["data"])
+        upload["data"] += data
+        if total == "*" or len(upload["data"]) < int(total):
+            sent = len(upload["data"])
             self.reply(308, headers={"Range": f"bytes=0-{sent - 1}"} if sent else {})
             return
-        place = asked["bucket"], asked["name"]
-        self._send_json(self.fake.put(*place, asked["data"], asked["query"]))
+        place = upload["bucket"], upload["name"]
+        self._send_json(self.fake.put(*place, upload["data"], upload["query"]))
 
     def _batch(self, data: bytes) -> None:
         parts = []

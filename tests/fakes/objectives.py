@@ -37,8 +37,8 @@ def run(objective, tokens, lengths, seed=3, vocabulary=MINI):
     dataset = dataset.map(lambda x: {"targets": tf.ensure_shape(x, [None])})
     feature = seqio.Feature(vocabulary)
     with seqio.utils.map_seed_manager(seed):
-        found = registry.get_objective(objective)
-        dataset = found.preprocess(dataset, lengths, {"inputs": feature, "targets": feature}, "t")
+        chosen = registry.get_objective(objective)
+        dataset = chosen.preprocess(dataset, lengths, {"inputs": feature, "targets": feature}, "t")
     return list(dataset.as_numpy_iterator())
 
 

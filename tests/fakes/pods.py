@@ -96,9 +96,9 @@ class Pod:
         self.folder, self.run = folder, folder / "run"
         folder.mkdir(exist_ok=True, parents=True)
         (folder / "small.gin").write_text(recipe + bindings)
-        kept = {key: value for key, value in os.environ.items() if key not in DROPPED}
+        inherited = {key: value for key, value in os.environ.items() if key not in DROPPED}
         self.environment = {
-            **kept,
+            **inherited,
             "JAX_PLATFORMS": "cpu",
             "XLA_FLAGS": FAST_COMPILATION,
             "JAX_CPU_COLLECTIVES_IMPLEMENTATION": "gloo",

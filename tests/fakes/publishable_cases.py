@@ -183,5 +183,5 @@ def texts(seed: int, count: int = 40) -> list[str]:
         lambda: rng.choice(("{a: 1}", "<br/>", "[R]", "a▁b", "🙂👍🏽", "....", "x\n\ny")),
     )
     spelled = lambda: rng.choice(makers)() + rng.choice(blanks)
-    found = ["".join(spelled() for _ in range(rng.randint(1, 15))) for _ in range(count)]
-    return [text.replace("\ufdd0", "") for text in found]
+    lines = ["".join(spelled() for _ in range(rng.randint(1, 15))) for _ in range(count)]
+    return [text.replace("\ufdd0", "") for text in lines]

@@ -91,8 +91,8 @@ def in_process(row: BadValue, folder: pathlib.Path, files: pathlib.Path) -> Outc
     from fakes import valid_run
 
     folder.mkdir(parents=True)
-    said, begun, arguments = io.StringIO(), time.process_time(), row.filled(folder, files)
-    quiet = contextlib.redirect_stdout(said), contextlib.redirect_stderr(said)
+    output, begun, arguments = io.StringIO(), time.process_time(), row.filled(folder, files)
+    quiet = contextlib.redirect_stdout(output), contextlib.redirect_stderr(output)
     with quiet[0], quiet[1], valid_run.gin_apart(), reported() as reports:
         try:
             if row.command.startswith("launch/"):
@@ -106,7 +106,7 @@ def in_process(row: BadValue, folder: pathlib.Path, files: pathlib.Path) -> Outc
                 status = 1
     error = reports[-1] if reports else None
     seconds = time.process_time() - begun
-    return Outcome(status or 0, said.getvalue(), error, seconds, _written(folder))
+    return Outcome(status or 0, output.getvalue(), error, seconds, _written(folder))
 
 
 def _call(command: str, arguments: list[str]) -> int | None:
@@ -157,7 +157,7 @@ def refused(capsys, message: str):
     capsys.readouterr()
     with pytest.raises(SystemExit) as end:
         yield
-    said = capsys.readouterr().err
+    output = capsys.readouterr().err
     assert end.value.code in (1, 2)
-    assert re.search(message, said), said
-    assert "Traceback" not in said
+    assert re.search(message, output), output
+    assert "Traceback" not in output

@@ -35,8 +35,8 @@ def write(folder) -> None:
 def main_of(file: str) -> str | None:
     """Return the function of `__main__` that a file or its includes set, None for a model file."""
     for statement in STATEMENTS[file]:
-        if "include" in statement and (found := main_of(statement["include"])):
-            return found
+        if "include" in statement and (main := main_of(statement["include"])):
+            return main
         selector = statement.get("bind", ("", ""))[1]
         if "_script." in selector and selector.rpartition(".")[2] in MAINS:
             return selector.rpartition(".")[2]

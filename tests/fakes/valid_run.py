@@ -89,10 +89,10 @@ def context(model_dir="runs/valid_run", tpu="v4-8", offline=False, **changes) ->
 def gin_apart():
     """Provide an empty gin configuration, and restore the previous one at the end."""
     names = ("_REGISTRY", "_INVERSE_REGISTRY", "_IMPORTS")
-    kept = {name: getattr(gin.config, name) for name in names}
+    state = {name: getattr(gin.config, name) for name in names}
     gin.clear_config()
     for name in names:
-        setattr(gin.config, name, kept[name].copy())
+        setattr(gin.config, name, state[name].copy())
     for selector, _ in list(gin.config._REGISTRY.items()):
         if selector.split(".")[0] in ("train_script", "eval_script", "infer_script"):
             gin.config._REGISTRY.pop(selector)  # registered by another test
@@ -100,5 +100,5 @@ def gin_apart():
         yield
     finally:
         gin.clear_config()
-        for name, value in kept.items():
+        for name, value in state.items():
             setattr(gin.config, name, value)

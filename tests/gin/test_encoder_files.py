@@ -86,8 +86,8 @@ def run_of(recipe, monkeypatch, *bindings):
     main.train = recipe_facts.recorder(train)
     monkeypatch.setitem(sys.modules, "__main__", main)
     monkeypatch.chdir(ROOT)
-    given = ["MODEL_DIR = 'runs/none'", *bindings]
-    gin_utils.parse_gin_flags([], [f"gin/{recipe}.gin"], given)
+    flags = ["MODEL_DIR = 'runs/none'", *bindings]
+    gin_utils.parse_gin_flags([], [f"gin/{recipe}.gin"], flags)
     return gin.get_configurable(main.train)()
 
 
@@ -122,10 +122,10 @@ def test_ro_bert_tiny_learns(tmp_path, monkeypatch):
     run |= {"model_dir": str(tmp_path), "partitioner": PjitPartitioner(devices=jax.devices()[:1])}
     train(**run)
     lines = map(json.loads, (tmp_path / "events.jsonl").read_text().splitlines())
-    found = {
+    results = {
         e["step"]: e["metrics"]["ro_mini_masked_lm"] for e in lines if e["event"] == "evaluate"
     }
-    losses = {step: found[step][metrics.UNNORMALIZED_LOSS] for step in (0, 40)}
+    losses = {step: results[step][metrics.UNNORMALIZED_LOSS] for step in (0, 40)}
     assert losses[0] == pytest.approx(np.log(2048), abs=0.1)
     assert losses[0] - losses[40] > 0.8
-    assert 0 < found[40]["word_accuracy"] < found[40]["accuracy"]
+    assert 0 < results[40]["word_accuracy"] < results[40]["accuracy"]

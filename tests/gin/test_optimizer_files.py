@@ -32,8 +32,8 @@ def loaded(name, optimizer=None, *bindings):
 def test_one_flag_sets_the_optimizer_and_a_rate_that_ends_with_the_run(optimizer, name, caplog):
     run, rate = loaded(name, optimizer)
     end, peak = run.total_steps, PEAKS[optimizer]
-    found = [float(rate(step)) for step in (0, end // 20, end // 10, end * 55 // 100, end)]
-    assert found == pytest.approx([1e-8, peak / 2, peak, peak / 2, 1e-8], rel=1e-4)
+    rates = [float(rate(step)) for step in (0, end // 20, end // 10, end * 55 // 100, end)]
+    assert rates == pytest.approx([1e-8, peak / 2, peak, peak / 2, 1e-8], rel=1e-4)
     made = run.model.optimizer_def
     assert made.usual_rates.optimizer.endswith({"adafactor": "Adafactor"}.get(optimizer, optimizer))
     assert made.usual_rates.unusual(rate, 0, end) is None
@@ -63,9 +63,9 @@ def test_a_fast_recipe_is_the_other_with_muon_and_fewer_steps(recipe, start, ste
     assert isinstance(fast.model.optimizer_def, optimizers.DecoupledOptimizer)
     assert fast.model.optimizer_def.usual_rates.optimizer == "optimizers.muon"
     assert (slow.total_steps, fast.total_steps) == (start + steps, start + fewer)
-    found = [float(rate(start + step)) for step in (5_000, 10_000, (fewer + 10_000) // 2, fewer)]
-    wanted = [peak / 2, peak, peak / 2, 1e-8]
-    assert found == pytest.approx(wanted, rel=1e-4, abs=1e-8)
+    rates = [float(rate(start + step)) for step in (5_000, 10_000, (fewer + 10_000) // 2, fewer)]
+    expected = [peak / 2, peak, peak / 2, 1e-8]
+    assert rates == pytest.approx(expected, rel=1e-4, abs=1e-8)
     schedules.check_start(rate, start, fast.total_steps)
     assert not caplog.records
     assert fast.model.module.config == slow.model.module.config

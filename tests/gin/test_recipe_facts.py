@@ -32,7 +32,7 @@ FROM_A_CHECKPOINT = {
 
 
 @pytest.fixture(scope="module")
-def own():
+def our_facts():
     """The facts of each recipe, asked in this process."""
     main = types.ModuleType("__main__")
     main.train = recipe_facts.recorder(train)
@@ -47,12 +47,12 @@ def own():
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_a_recipe_says_the_same_to_both_trainers(recipe, own):
+def test_a_recipe_says_the_same_to_both_trainers(recipe, our_facts):
     allowed = {"save/save_dataset": (True, False)} if recipe in FROM_A_CHECKPOINT else {}
-    assert recipe_facts.differences(own[recipe], GOLDEN[recipe]) == allowed
+    assert recipe_facts.differences(our_facts[recipe], GOLDEN[recipe]) == allowed
 
 
-def test_the_golden_facts_are_of_these_recipes(own):
+def test_the_golden_facts_are_of_these_recipes(our_facts):
     assert sorted(GOLDEN) == RECIPES
     assert {r for r in RECIPES if GOLDEN[r]["restore/path"]} == FROM_A_CHECKPOINT
 

@@ -51,8 +51,8 @@ PARAMETERS = {
 
 
 def gin_files():
-    found = [*T5_FILES, *(ROOT / "gin/shared").glob("*.gin"), *(ROOT / "t5x").rglob("*.gin")]
-    return [path for path in found if not path.is_relative_to(ROOT / recipe_facts.ENCODERS)]
+    paths = [*T5_FILES, *(ROOT / "gin/shared").glob("*.gin"), *(ROOT / "t5x").rglob("*.gin")]
+    return [path for path in paths if not path.is_relative_to(ROOT / recipe_facts.ENCODERS)]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -106,14 +106,14 @@ def test_only_names_of_upstream_are_bound(path):
             continue
         module, _, name = statement.selector.rpartition(".")
         if module == "seqio":
-            known = inspect.signature(getattr(seqio, name)).parameters
+            parameters = inspect.signature(getattr(seqio, name)).parameters
         elif module.startswith("tasks"):
             continue  # they are ours with either trainer
         else:
-            known = [*UPSTREAM.get(name, ())]
+            parameters = [*UPSTREAM.get(name, ())]
             if path.is_relative_to(ROOT / "t5x"):
-                known += OURS.get(name, "").split()
-        assert statement.arg_name in known, f"{statement.selector}.{statement.arg_name}"
+                parameters += OURS.get(name, "").split()
+        assert statement.arg_name in parameters, f"{statement.selector}.{statement.arg_name}"
 
 
 @pytest.mark.parametrize(
@@ -128,9 +128,9 @@ def test_a_model_has_its_number_of_parameters(family, size):
 
 
 def test_every_model_file_is_counted():
-    found = {str(path.relative_to(ROOT)) for path in ROOT.glob("t5x/examples/t5/*/*.gin")}
+    files = {str(path.relative_to(ROOT)) for path in ROOT.glob("t5x/examples/t5/*/*.gin")}
     here = {f"t5x/examples/t5/{f}/{s}.gin" for f, sizes in PARAMETERS.items() for s in sizes}
-    assert found == here | UPSTREAM_NAMES["parameters"].keys()
+    assert files == here | UPSTREAM_NAMES["parameters"].keys()
 
 
 @pytest.mark.parametrize("run", RUNS)
@@ -165,11 +165,11 @@ def test_a_recipe_fits_its_task_and_parses_to_itself(name, mains, tmp_path):
     assert gin.config_str() == saved
 
     task = seqio.get_mixture_or_task(run["train_dataset_cfg"].mixture_or_task_name)
-    own, theirs = run["model"].input_vocabulary, task.output_features["inputs"].vocabulary
-    if isinstance(own, seqio.ByteVocabulary):
-        assert own == theirs
+    ours, theirs = run["model"].input_vocabulary, task.output_features["inputs"].vocabulary
+    if isinstance(ours, seqio.ByteVocabulary):
+        assert ours == theirs
     else:
-        assert theirs.sentencepiece_model_file.endswith(own.sentencepiece_model_file)
+        assert theirs.sentencepiece_model_file.endswith(ours.sentencepiece_model_file)
     (lengths_fit if name in PRETRAINS else measured_on_validation)(run, task)
 
 
@@ -215,8 +215,8 @@ def test_a_schedule_of_the_table_lasts_as_long_as_the_run(mains, caplog):
     flags += ["TRAIN_STEPS = 500000", "MODEL_DIR = 'runs/x'"]
     gin_utils.parse_gin_flags([], ["gin/ro_t5x_base.gin"], flags)
     rate = rate_of(gin.get_configurable(mains.train)())
-    found = [float(rate(step)) for step in (5_000, 10_000, 255_000, 499_999)]
-    assert found == pytest.approx([0.005, 0.01, 0.005, 0], abs=1e-6)
+    rates = [float(rate(step)) for step in (5_000, 10_000, 255_000, 499_999)]
+    assert rates == pytest.approx([0.005, 0.01, 0.005, 0], abs=1e-6)
     schedules.check_start(rate, 0, 500_000)
     assert not caplog.records
 

@@ -93,8 +93,8 @@ def arguments_of(file, main, *bindings):
     function.__signature__ = inspect.signature(FUNCTIONS[name])
     setattr(main, name, function)
     gin_utils.parse_gin_flags([], chain(file), [], finalize_config=False)
-    given = [f"{macro} = {GIVEN[macro]!r}" for macro in current().missing()]
-    gin_utils.parse_gin_flags([], [], [*given, *bindings])
+    macros = [f"{macro} = {GIVEN[macro]!r}" for macro in current().missing()]
+    gin_utils.parse_gin_flags([], [], [*macros, *bindings])
     return gin.get_configurable(function)()
 
 

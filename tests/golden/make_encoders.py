@@ -51,17 +51,17 @@ def batches(name: str) -> dict[str, np.ndarray]:
     shape = (STEPS, ROWS, LENGTH)
     ids = rng.integers(5, SIZES["vocab_size"], shape)
     sizes = rng.integers(LENGTH // 2, 2 * LENGTH, (STEPS, ROWS, 1))
-    kept = np.arange(LENGTH) < sizes
-    chosen = (rng.random(shape) < 0.2) & kept
-    found = {
-        "input_ids": np.where(kept, np.where(chosen, 4, ids), 1),
-        "attention_mask": kept.astype(int),
+    is_real = np.arange(LENGTH) < sizes
+    chosen = (rng.random(shape) < 0.2) & is_real
+    arrays = {
+        "input_ids": np.where(is_real, np.where(chosen, 4, ids), 1),
+        "attention_mask": is_real.astype(int),
         "labels": np.where(chosen, ids, IGNORED),
     }
     if name == "bert":
-        found["token_type_ids"] = (np.arange(LENGTH) >= sizes // 3) & kept
-        found["next_sentence_label"] = rng.integers(0, 2, (STEPS, ROWS))
-    return {key: value.astype(np.int16) for key, value in found.items()}
+        arrays["token_type_ids"] = (np.arange(LENGTH) >= sizes // 3) & is_real
+        arrays["next_sentence_label"] = rng.integers(0, 2, (STEPS, ROWS))
+    return {key: value.astype(np.int16) for key, value in arrays.items()}
 
 
 def groups(model: torch.nn.Module) -> list[dict]:

@@ -22,28 +22,28 @@ FILE = pathlib.Path(__file__).parent / "upstream_names.json"
 
 
 def arguments(module, name):
-    found = importlib.import_module(f"t5x.{module}")
+    value = importlib.import_module(f"t5x.{module}")
     for part in name.split("."):
-        found = getattr(found, part)
-    return [argument for argument in inspect.signature(found).parameters if argument != "self"]
+        value = getattr(value, part)
+    return [argument for argument in inspect.signature(value).parameters if argument != "self"]
 
 
 def public(module):
     """Return the names that a module's own statements bind, imports left out."""
     path = pathlib.Path(importlib.import_module(f"t5x.{module}").__file__)
-    found = set()
+    names = set()
     todo = ast.parse(path.read_text()).body
     while todo:
         match todo.pop():
             case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
-                found.add(name)
+                names.add(name)
             case ast.Assign(targets=targets):
-                found.update(each.id for each in targets if isinstance(each, ast.Name))
+                names.update(each.id for each in targets if isinstance(each, ast.Name))
             case ast.AnnAssign(target=ast.Name(id=name)):
-                found.add(name)
+                names.add(name)
             case ast.If() | ast.Try() as block:
                 todo += [*block.body, *block.orelse]
-    return " ".join(sorted(name for name in found if not name.startswith("_")))
+    return " ".join(sorted(name for name in names if not name.startswith("_")))
 
 
 def parameters(file):

@@ -74,7 +74,7 @@ def facts(run: Mapping[str, Any]) -> dict[str, Any]:
     model, checkpoint = run["model"], run["checkpoint_cfg"]
     optimizer = model.optimizer_def
     # Upstream keeps these behind an underscore, and the optimizer's in an object of their own.
-    own = lambda name: getattr(model, name, getattr(model, f"_{name}", None))
+    setting_of = lambda name: getattr(model, name, getattr(model, f"_{name}", None))
     settings = getattr(optimizer, "hyper_params", optimizer)
     rate = gin.get_configurable("create_learning_rate_scheduler")()
     steps = [*SCHEDULE_STEPS, run["total_steps"] // 2, run["total_steps"]]
@@ -83,8 +83,8 @@ def facts(run: Mapping[str, Any]) -> dict[str, Any]:
         "network": _fields(model.module.config, "T5Config"),
         "parameters": parameter_count(model),
         "vocabularies": [_vocabulary(model.input_vocabulary), _vocabulary(model.output_vocabulary)],
-        "loss": {name: own(name) for name in LOSS},
-        "decode_fn": own("decode_fn").__qualname__.partition(".")[0],
+        "loss": {name: setting_of(name) for name in LOSS},
+        "decode_fn": setting_of("decode_fn").__qualname__.partition(".")[0],
         "optimizer": {"name": type(optimizer).__name__, **_fields(settings, "Adafactor")},
         "rates": {step: float(np.float32(rate(step))) for step in sorted(set(steps))},
         "train": {name: run[name] for name in FIELDS["train"].split()},

@@ -52,15 +52,17 @@ JOBSET = {
 }
 
 
-def unknown(content, known, path=""):
+def unknown(content, fields, path=""):
     """Return the paths of fields that `known` does not list."""
     if isinstance(content, list):
-        return [name for item in content for name in unknown(item, known, path)]
-    if not isinstance(content, dict) or path not in known:
+        return [name for item in content for name in unknown(item, fields, path)]
+    if not isinstance(content, dict) or path not in fields:
         return []
     join = lambda name: f"{path}.{name}".lstrip(".")
-    found = [join(name) for name in content if name not in known[path].split()]
-    return found + [u for name, value in content.items() for u in unknown(value, known, join(name))]
+    names = [join(name) for name in content if name not in fields[path].split()]
+    return names + [
+        u for name, value in content.items() for u in unknown(value, fields, join(name))
+    ]
 
 
 @pytest.fixture
@@ -116,5 +118,5 @@ def test_their_scripts_please_bash_and_call_launch_scripts(task, jobset, tmp_pat
         if shellcheck.exists():
             script = tmp_path / "script.sh"
             script.write_text(f"#!/usr/bin/env bash\n{text}")
-            found = subprocess.run([shellcheck, script], capture_output=True, text=True)
-            assert found.returncode == 0, found.stdout
+            process = subprocess.run([shellcheck, script], capture_output=True, text=True)
+            assert process.returncode == 0, process.stdout

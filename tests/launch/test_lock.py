@@ -19,43 +19,43 @@ OVERRIDDEN = {
 
 
 def environment(python, machine):
-    found = {"python_version": python, "python_full_version": f"{python}.9", **machine}
-    return found | {"platform_python_implementation": "CPython", "implementation_name": "cpython"}
+    markers = {"python_version": python, "python_full_version": f"{python}.9", **machine}
+    return markers | {"platform_python_implementation": "CPython", "implementation_name": "cpython"}
 
 
 def pins(file, python, machine=LINUX) -> dict[str, str]:
-    found = {}
+    versions = {}
     for line in (ROOT / file).read_text().splitlines():
         if line.startswith("#"):
             continue
         pin = Requirement(line)
         if not pin.marker or pin.marker.evaluate(environment(python, machine)):
-            assert pin.name not in found, "one version of a package for a Python"
+            assert pin.name not in versions, "one version of a package for a Python"
             (specifier,) = pin.specifier
             assert specifier.operator == "=="
             assert "+" not in specifier.version, "no build of one index"
-            found[pin.name] = specifier.version
-    return found
+            versions[pin.name] = specifier.version
+    return versions
 
 
 @pytest.mark.parametrize("python", PYTHONS)
 def test_the_lock_pins_what_the_lists_ask_for(python):
-    found = pins("requirements/lock.txt", python)
+    locked = pins("requirements/lock.txt", python)
     lists = [PYPROJECT["project"]["dependencies"], *EXTRAS.values()]
-    for wanted in map(Requirement, [line for lines in lists for line in lines]):
-        if wanted.name not in OVERRIDDEN:
-            assert wanted.specifier.contains(found[wanted.name]), wanted
+    for requirement in map(Requirement, [line for lines in lists for line in lines]):
+        if requirement.name not in OVERRIDDEN:
+            assert requirement.specifier.contains(locked[requirement.name]), requirement
 
 
 @pytest.mark.parametrize("python", PYTHONS)
 def test_the_requirements_for_pip_agree_with_the_lock(python):
     """They have what trains on a TPU, and nothing that only some commands need."""
     lock = pins("requirements/lock.txt", python)
-    found = pins("requirements.txt", python)
-    wanted = {"jax", "libtpu", "seqio", "flax", "tensorflow", "datasets", "transformers"}
-    assert wanted <= found.keys()
-    assert not found.keys() & {"apache-beam", "pytest", "s3fs", "jax-cuda12-plugin"}
-    assert {name for name, version in found.items() if lock.get(name) != version} <= OVERRIDDEN
+    pinned = pins("requirements.txt", python)
+    names = {"jax", "libtpu", "seqio", "flax", "tensorflow", "datasets", "transformers"}
+    assert names <= pinned.keys()
+    assert not pinned.keys() & {"apache-beam", "pytest", "s3fs", "jax-cuda12-plugin"}
+    assert {name for name, version in pinned.items() if lock.get(name) != version} <= OVERRIDDEN
 
 
 def test_every_python_has_its_newest_jax_and_nothing_that_has_no_wheel():

@@ -43,8 +43,8 @@ def test_all_steps_run_and_a_second_run_repeats_nothing(tmp_path):
     for step in (10, 20):
         converted = {path.name for path in (tmp_path / f"run_hf/checkpoint_{step}").iterdir()}
         assert {"config.json", "model.safetensors", "flax_model.msgpack"} <= converted
-    for said in (first.stdout, first.stderr):
-        assert not re.search(r"^(WARNING|[IWE]0000)", said, re.MULTILINE), said
+    for output in (first.stdout, first.stderr):
+        assert not re.search(r"^(WARNING|[IWE]0000)", output, re.MULTILINE), output
 
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("checkpoint_*/**/*")}
     again = quickstart(tmp_path / "run", *FEW_STEPS)

@@ -180,9 +180,9 @@ def test_what_cannot_be_installed_is_one_sentence(fresh):
     assert "'--gpu'" in sentence(fresh.setup("--gpu"))
     assert "--tpu and --cuda" in sentence(fresh.setup("--tpu", "--cuda"))
     fresh.gpu("470.256.02")
-    said = sentence(fresh.setup("--cuda"))
-    assert "470.256.02" in said
-    assert "525.60.13" in said
+    refusal = sentence(fresh.setup("--cuda"))
+    assert "470.256.02" in refusal
+    assert "525.60.13" in refusal
     fake_pythons(fresh.folder / "bin", fresh.folder, unfit=1)
     assert "3.13, 3.12 or 3.11" in sentence(fresh.setup("--cpu"))
     assert "3.12" in sentence(fresh.setup("--cpu", UV_PYTHON="3.12"))
@@ -200,8 +200,8 @@ install.index-url='https://mirror.test/simple'
 global.cert='/etc/ca.pem'
 freeze.user='true'
 """
-    found = pip_settings.translate(listed, {"SSL_CERT_FILE": "/mine.pem"})
-    assert found == {
+    variables = pip_settings.translate(listed, {"SSL_CERT_FILE": "/mine.pem"})
+    assert variables == {
         "UV_INDEX_STRATEGY": "unsafe-best-match",
         "UV_FIND_LINKS": "/wheels,/more",
         "UV_DEFAULT_INDEX": "https://mirror.test/simple",
@@ -268,7 +268,7 @@ linux = []
         )
         server.shutdown()
     assert done.returncode == 0, done.stdout + done.stderr
-    found = {path.name for path in fresh.venv.glob("lib/python*/site-packages/*.dist-info")}
+    installed = {path.name for path in fresh.venv.glob("lib/python*/site-packages/*.dist-info")}
     cpu, cuda = {"torch-2.13.0+cpu.dist-info"}, {"cuda_libraries-13.dist-info"}
-    assert "one-1.dist-info" in found
-    assert (cpu <= found, cuda <= found) == (answers, not answers)
+    assert "one-1.dist-info" in installed
+    assert (cpu <= installed, cuda <= installed) == (answers, not answers)

@@ -32,11 +32,11 @@ def test_a_slice_is_created_with_the_runtime_of_its_generation(pair):
         "v5e-16": "v2-alpha-tpuv5-lite",
     }
     for kind, runtime in runtimes.items():
-        said = pair.do("create", f"my-{kind}", ZONE, kind)
+        output = pair.do("create", f"my-{kind}", ZONE, kind)
         flags = flags_of(pair.cloud.calls("tpu-vm create")[-1])
         kind = kind.replace("v5e", "v5litepod")
         assert flags == {"--zone": ZONE, "--accelerator-type": kind, "--version": runtime}
-        assert f"is READY: {kind}, 2 workers" in said
+        assert f"is READY: {kind}, 2 workers" in output
 
 
 def test_settings_come_from_a_file_and_the_environment_wins(pair):
@@ -68,10 +68,10 @@ def test_the_example_has_every_setting_and_no_other():
 
 
 def test_creation_waits_for_a_queued_slice_and_deletion_includes_its_request(pair):
-    said = pair.do("create", "ro", ZONE, "v4-32", "--queued", "--spot", TPU_QUEUE_FOR="6h")
-    states = re.findall(r"the request for ro is (\w+)", said)
+    output = pair.do("create", "ro", ZONE, "v4-32", "--queued", "--spot", TPU_QUEUE_FOR="6h")
+    states = re.findall(r"the request for ro is (\w+)", output)
     assert states == ["WAITING_FOR_RESOURCES", "PROVISIONING", "ACTIVE"]
-    assert "is READY: v4-32, 2 workers, spot" in said
+    assert "is READY: v4-32, 2 workers, spot" in output
     flags = flags_of(pair.cloud.calls("queued-resources create")[-1])
     assert (flags["--node-id"], flags["--valid-until-duration"]) == ("ro", "6h")
     assert flags["--runtime-version"] == "v2-alpha-tpuv4-pod"
@@ -168,15 +168,15 @@ def idle(tmp_path_factory):
 def test_a_wrong_call_is_one_sentence(call, named, idle):
     words = call.replace("ZONE", ZONE).split()
     settings = dict(word.split("=") for word in words if "=" in word)
-    said = sentence(idle.ask(*[word for word in words if "=" not in word], **settings))
-    assert said.startswith("tpu.py: ")
-    assert named in said
+    refusal = sentence(idle.ask(*[word for word in words if "=" not in word], **settings))
+    assert refusal.startswith("tpu.py: ")
+    assert named in refusal
 
 
 def test_without_words_the_commands_are_shown(idle):
-    asked = idle.ask()
-    assert asked.returncode == 2
-    assert "python3 launch/tpu.py create ro" in asked.stderr
+    process = idle.ask()
+    assert process.returncode == 2
+    assert "python3 launch/tpu.py create ro" in process.stderr
 
 
 def test_without_gcloud_a_sentence_links_its_installation(tmp_path):
@@ -192,10 +192,10 @@ def test_without_gcloud_a_sentence_links_its_installation(tmp_path):
 
 def test_set_up_is_the_same_on_every_worker_and_can_be_repeated(pod):
     pod.do("create", "ro", ZONE, "v4-32")
-    said = pod.do("setup", "ro", ZONE, HF_TOKEN="hf_secret")
+    output = pod.do("setup", "ro", ZONE, HF_TOKEN="hf_secret")
     again = pod.do("setup", "ro", ZONE, HF_TOKEN="hf_other")
     for worker in range(4):
-        assert f"worker {worker}   {pod.head()}  " in said
+        assert f"worker {worker}   {pod.head()}  " in output
         assert f"worker {worker}   {pod.head()}  " in again
         home = pod.cloud.home("ro", worker)
         assert (home / "origin/.venv/installed").read_text().startswith("--tpu\n")
@@ -221,15 +221,15 @@ def test_missing_tools_of_a_worker_are_installed(pair):
     shutil.copytree(pair.folder / "pythons", pair.folder / "managed")
     (pair.folder / "managed/uv").rename(pair.folder / "uv")
     managed = f"{pair.folder}/managed/python3.13"
-    found = f"*find*3.13*) echo {managed};; pip*) {pair.folder}/uv $*;;"
+    cases = f"*find*3.13*) echo {managed};; pip*) {pair.folder}/uv $*;;"
     executable(tools / "python3", f"#!/bin/sh\n{note}")
-    executable(tools / "uv", f"#!/bin/sh\n{note}case $* in {found} esac\n")
+    executable(tools / "uv", f"#!/bin/sh\n{note}case $* in {cases} esac\n")
     pair.worker_settings(PATH=str(tools))
     pair.make()
-    asked = (pair.folder / "asked").read_text()
-    assert re.search(r"^apt-get .* install git$", asked, re.MULTILINE)
-    assert "python3 -m pip install --quiet --user uv" in asked
-    assert "uv python install --quiet 3.13" in asked
+    calls = (pair.folder / "asked").read_text()
+    assert re.search(r"^apt-get .* install git$", calls, re.MULTILINE)
+    assert "python3 -m pip install --quiet --user uv" in calls
+    assert "uv python install --quiet 3.13" in calls
     assert (pair.cloud.home("ro", 0) / "origin/.venv/installed").exists()
 
 
@@ -250,9 +250,9 @@ def test_a_run_starts_everywhere_saves_when_stopped_and_resumes(pod):
     pod.make()
     flags = ["--gin.TRAIN_STEPS=7", "--gin.NAME='a \"b\" $c'"]
     secret = {"HF_TOKEN": "hf_secret", "TPU_PASS": "STEPS HF_TOKEN"}
-    said = pod.do("run", "ro", ZONE, "launch/like_t5x.sh", *flags, **secret)
+    output = pod.do("run", "ro", ZONE, "launch/like_t5x.sh", *flags, **secret)
     assert "hf_" not in json.dumps(pod.cloud.calls())
-    assert "is started on 4 workers of ro at commit " in said
+    assert "is started on 4 workers of ro at commit " in output
     pod.wait_for_step(3)
     for worker in range(4):
         assert (pod.cloud.home("ro", worker) / "flags").read_text().splitlines() == flags
@@ -267,28 +267,28 @@ def test_a_run_starts_everywhere_saves_when_stopped_and_resumes(pod):
 
     head, *lines = pod.do("status", "ro", ZONE).splitlines()
     assert head == f"ro in {ZONE} is READY: v4-32, 4 workers"
-    shown = r"training  last output \d+s ago  step \d+/100000  loss 4.614  accuracy 0.3"
-    assert re.fullmatch(rf"worker 0   {shown}", lines[0])
+    training = r"training  last output \d+s ago  step \d+/100000  loss 4.614  accuracy 0.3"
+    assert re.fullmatch(rf"worker 0   {training}", lines[0])
     for worker, line in enumerate(lines[1:], start=1):
         assert re.fullmatch(rf"worker {worker}   training  started \d+s ago", line)
 
     assert re.search(r"^step \d+/100000", pod.do("logs", "ro", ZONE), re.MULTILINE)
     assert pod.do("logs", "ro", ZONE, "2") == "", "only worker 0 shows progress"
 
-    said = pod.do("stop", "ro", ZONE)
-    assert re.fullmatch(r"(worker \d   stopped   ended \d+s ago.*\n){4}", said)
+    output = pod.do("stop", "ro", ZONE)
+    assert re.fullmatch(r"(worker \d   stopped   ended \d+s ago.*\n){4}", output)
     stopped_at = pod.step()
     assert f"step {stopped_at}/100000" in pod.do("status", "ro", ZONE)
 
     pod.commit("second")
-    said = pod.do("run", "ro", ZONE, "launch/like_t5x.sh", STEPS=str(stopped_at + 5))
-    assert f"at commit {pod.head()}" in said, "it pulls first"
+    output = pod.do("run", "ro", ZONE, "launch/like_t5x.sh", STEPS=str(stopped_at + 5))
+    assert f"at commit {pod.head()}" in output, "it pulls first"
     pod.wait_for_step(stopped_at + 5)
     end = time.monotonic() + 240
-    while "training" in (said := pod.do("status", "ro", ZONE)):
+    while "training" in (output := pod.do("status", "ro", ZONE)):
         assert time.monotonic() < end
-    assert said.count("finished") == 4
-    assert f"step {stopped_at + 5}/{stopped_at + 5}" in said
+    assert output.count("finished") == 4
+    assert f"step {stopped_at + 5}/{stopped_at + 5}" in output
 
 
 def test_logs_are_followed_until_one_has_seen_enough(pair):
@@ -316,11 +316,11 @@ def test_status_shows_a_worker_that_failed_or_is_silent(pair):
         process.stdout,
     )
     assert re.search(r"worker 0 +training ", process.stdout)
-    said = pair.do("stop", "ro", ZONE)
-    assert said.count("stopped") == 2, "a run that has failed can be stopped too"
+    output = pair.do("stop", "ro", ZONE)
+    assert output.count("stopped") == 2, "a run that has failed can be stopped too"
     pair.cloud.silence("ro", 0)
-    said = pair.ask("status", "ro", ZONE).stdout
-    assert re.search(r"worker 0 +unknown +does not answer: ERROR: .* return code \[255\]", said)
+    output = pair.ask("status", "ro", ZONE).stdout
+    assert re.search(r"worker 0 +unknown +does not answer: ERROR: .* return code \[255\]", output)
 
 
 def test_a_run_that_hangs_can_be_ended_at_once(pair):
@@ -345,8 +345,8 @@ def refusal(pod, **settings):
 
 def test_a_run_that_cannot_start_everywhere_starts_nowhere(pair):
     pair.do("create", "ro", ZONE, "v4-32")
-    said = refusal(pair)
-    assert "worker 1: there is no clone in ~/origin: python3 launch/tpu.py setup ro" in said
+    errors = refusal(pair)
+    assert "worker 1: there is no clone in ~/origin: python3 launch/tpu.py setup ro" in errors
     pair.do("setup", "ro", ZONE)
 
     for folder in ("", "run"):
@@ -360,9 +360,9 @@ def test_a_run_that_cannot_start_everywhere_starts_nowhere(pair):
     pair.commit("other")
     assert "worker 1: git pull failed (" in refusal(pair)
     subprocess.run(["git", "-C", clone, "checkout", "-q", "."], check=True)
-    own = ["git", "-C", clone, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q"]
+    commit = ["git", "-C", clone, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q"]
     subprocess.run(["git", "-C", clone, "pull", "-q"], check=True)
-    subprocess.run([*own, "--allow-empty", "-m", "of its own"], check=True)
+    subprocess.run([*commit, "--allow-empty", "-m", "of its own"], check=True)
     assert re.search(
         r"different commits \(\w{12} on worker \[0\]; \w{12} on worker \[1\]\)", refusal(pair)
     )

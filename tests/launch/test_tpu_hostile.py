@@ -60,11 +60,11 @@ def test_supervision_goes_on_without_the_words_of_a_liar(pair):
     deadline = threading.Timer(240, lambda: os.killpg(process.pid, signal.SIGKILL))
     deadline.start()
     try:
-        said = ""
-        while "answers 'training\\ta[$(touch" not in said:
+        output = ""
+        while "answers 'training\\ta[$(touch" not in output:
             line = process.stdout.readline()
-            assert line, said
-            said += line
+            assert line, output
+            output += line
     finally:
         deadline.cancel()
         os.killpg(process.pid, signal.SIGKILL)
@@ -72,7 +72,7 @@ def test_supervision_goes_on_without_the_words_of_a_liar(pair):
         stopped = pair.ask("stop", "ro", ZONE)
     assert stopped.returncode == 1, stopped  # what worker 1 does is not known
     assert "worker 1   unknown   answers" in stopped.stdout
-    assert_harmless(pair, said, stopped.stdout)
+    assert_harmless(pair, output, stopped.stdout)
 
 
 @pytest.mark.parametrize(
@@ -113,14 +113,14 @@ def test_what_a_worker_writes_reaches_the_terminal_as_text(pair):
     set_answer(pair, "status", f"training\t3\t{hostile}\n")
     set_answer(pair, "log", hostile + "\n")
     set_answer(pair, "check", f"head {hostile}\n")
-    said = pair.do("status", "ro", ZONE)
-    assert "[2J]0;titlea" in said
+    output = pair.do("status", "ro", ZONE)
+    assert "[2J]0;titlea" in output
     log = pair.do("logs", "ro", ZONE, "1")
     assert log == "[2J]0;titlea\nbc31m ș €\n"
     process = pair.ask("run", "ro", ZONE, "launch/like_t5x.sh")
     assert "the workers have different commits (" in process.stderr
     assert "none on worker [1]" in process.stderr
-    assert_harmless(pair, said, log, process.stderr)
+    assert_harmless(pair, output, log, process.stderr)
     (pair.cloud.home("ro", 1) / "says/check").unlink()
     honest = pair.cloud.home("ro", 1) / "origin/launch/honest_worker.py"
     before = honest.read_text()
@@ -145,6 +145,6 @@ def test_a_damaged_record_on_a_worker_is_one_sentence(pair):
     record = pair.cloud.home("ro", 1) / "origin/runs/.pod/run.json"
     record.parent.mkdir(parents=True, exist_ok=True)
     record.write_text("[1")
-    said = pair.ask("status", "ro", ZONE).stdout
+    output = pair.ask("status", "ro", ZONE).stdout
     record.unlink()
-    assert f"worker 1   unknown   does not answer: {record} is damaged: delete" in said
+    assert f"worker 1   unknown   does not answer: {record} is damaged: delete" in output

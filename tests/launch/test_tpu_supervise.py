@@ -26,10 +26,10 @@ def test_a_failed_run_is_restarted_until_it_finishes(pair):
     (pair.run_dir / "fail_1").write_text("6 1\n")
     pair.make()
     run = ["ro", ZONE, "launch/like_t5x.sh", "--gin.A=1"]
-    said = pair.do("supervise", *run, STEPS="12")
-    assert re.search("worker 1 +failed +status 1 .*wrong on worker 1; try 1 of 20 in 0 s.", said)
-    assert said.count("launch/like_t5x.sh is started on") == 2
-    assert re.search(r"ro has finished: .* step 12/12", said)
+    output = pair.do("supervise", *run, STEPS="12")
+    assert re.search("worker 1 +failed +status 1 .*wrong on worker 1; try 1 of 20 in 0 s.", output)
+    assert output.count("launch/like_t5x.sh is started on") == 2
+    assert re.search(r"ro has finished: .* step 12/12", output)
     assert pair.step() == 12
     assert (pair.cloud.home("ro", 1) / "flags").read_text() == "--gin.A=1\n"
 
@@ -107,8 +107,8 @@ def test_a_run_stopped_before_it_is_started_again_stays_so(pair):
     pair.make()
     run = ["supervise", "ro", ZONE, "launch/like_t5x.sh"]
     process = pair.start(*run, TPU_BACKOFF_SECONDS="2")
-    while "try 1 of 20" not in (said := process.stdout.readline()):
-        assert said, process.communicate()
+    while "try 1 of 20" not in (line := process.stdout.readline()):
+        assert line, process.communicate()
     for worker in (0, 1):
         (pair.cloud.home("ro", worker) / "origin/runs/.pod/stop").touch()  # as tpu.py stop does
     pair.do("stop", "ro", ZONE)
@@ -135,9 +135,9 @@ def test_a_relative_folder_in_a_flag_is_refused_too(pair):
     pair.do("create", "ro", ZONE, "v4-32")
     for flag in ("'run'", "run", ""):
         run = ["ro", ZONE, "launch/like_t5x.sh", f"--gin.MODEL_DIR={flag}"]
-        said = sentence(pair.ask("run", *run, MODEL_DIR="gs://bucket/run"))
-        assert f"MODEL_DIR is '{flag.strip(chr(39))}'" in said
-    assert said == sentence(pair.ask("supervise", *run, MODEL_DIR="gs://bucket/run"))
+        refusal = sentence(pair.ask("run", *run, MODEL_DIR="gs://bucket/run"))
+        assert f"MODEL_DIR is '{flag.strip(chr(39))}'" in refusal
+    assert refusal == sentence(pair.ask("supervise", *run, MODEL_DIR="gs://bucket/run"))
 
 
 def test_an_absolute_folder_gives_a_warning(pair):
@@ -146,14 +146,14 @@ def test_an_absolute_folder_gives_a_warning(pair):
     )
     pair.do("create", "ro", ZONE, "v4-32")
     run = ["ro", ZONE, "launch/like_t5x.sh"]
-    for given, flags, expected in (
+    for model_dir, flags, expected in (
         ("/a/b", [], "/a/b"),
         ("run", ['--gin.MODEL_DIR="/tmp/it\'s"'], "/tmp/it's"),
         ("gs://bucket/run", ["--gin.MODEL_DIR='/tmp/x'"], "/tmp/x"),
         ("/a/b", ["--gin.MODEL_DIR='/tmp/x'", "--gin.MODEL_DIR='gs://bucket/run'"], None),
         ("/a/b", ["--gin.MODEL_DIR=%OTHER"], None),
     ):
-        process = pair.ask("run", *run, *flags, MODEL_DIR=given)
+        process = pair.ask("run", *run, *flags, MODEL_DIR=model_dir)
         assert "there is no clone in ~/origin" in process.stderr  # it was not refused before
         assert process.stderr.count("warning: ") == (expected is not None)
         if expected:
@@ -166,13 +166,13 @@ def test_supervision_survives_an_outage_of_the_cloud(pair):
     process = pair.start("supervise", "ro", ZONE, "launch/like_t5x.sh", STEPS="12")
     pair.wait_for_step(5)
     pair.cloud.write("faults", {"tpu-vm describe": 2, "tpu-vm ssh": 3})
-    said = ""
-    while "is currently unavailable" not in said:
-        said += (line := process.stdout.readline())
+    output = ""
+    while "is currently unavailable" not in output:
+        output += (line := process.stdout.readline())
         assert line, process.communicate()
     pair.release()
     out, err = process.communicate(timeout=240)
-    out = said + out
+    out = output + out
     assert process.returncode == 0, err
     assert "gcloud cannot describe the tpu-vm ro" in out
     assert "The service is currently unavailable" in out
@@ -188,8 +188,8 @@ def test_a_slice_that_is_unreachable_from_here_is_not_created_again(pair):
     for path in silent:
         path.touch()
     process = pair.start("supervise", "ro", ZONE, "launch/like_t5x.sh", STEPS="12")
-    said = [process.stdout.readline() for _ in range(2)]
-    assert "no worker of ro answers: its network, or yours?" in said[1]
+    lines = [process.stdout.readline() for _ in range(2)]
+    assert "no worker of ro answers: its network, or yours?" in lines[1]
     for path in silent:
         path.unlink()
     pair.release()
@@ -204,9 +204,9 @@ def test_a_slice_with_one_silent_worker_is_not_created_again_while_the_others_tr
     pair.do("run", "ro", ZONE, "launch/like_t5x.sh")
     pair.cloud.silence("ro", 1)
     process = pair.start("supervise", "ro", ZONE, "launch/like_t5x.sh")
-    said = [process.stdout.readline() for _ in range(2)]
-    assert "worker 1   unknown   does not answer" in said[1]
-    assert "try 1" not in said[1]
+    lines = [process.stdout.readline() for _ in range(2)]
+    assert "worker 1   unknown   does not answer" in lines[1]
+    assert "try 1" not in lines[1]
     (pair.cloud.home("ro", 1) / ".silent").unlink()
     pair.do("stop", "ro", ZONE)
     out, err = process.communicate(timeout=240)
@@ -242,21 +242,21 @@ def test_the_tiny_recipe_trains_on_a_pod_stops_and_resumes(tmp_path):
 
     def status_with(text, count):
         end = time.monotonic() + 400
-        while len(re.findall(text, said := pod.ask("status", "ro", ZONE).stdout)) < count:
-            assert "failed" not in said, said + pod.do("logs", "ro", ZONE, "1")
-            assert time.monotonic() < end, said
+        while len(re.findall(text, output := pod.ask("status", "ro", ZONE).stdout)) < count:
+            assert "failed" not in output, output + pod.do("logs", "ro", ZONE, "1")
+            assert time.monotonic() < end, output
             time.sleep(1)
-        return said
+        return output
 
     with pod:
         pod.make()
         pod.do(*run, "--gin.TRAIN_STEPS=100000")
         status_with(r"training  .* step \d+/100,000  loss \d\.\d+", 1)
-        said = pod.do("stop", "ro", ZONE)
-        assert said.count("stopped") == 2, said
+        output = pod.do("stop", "ro", ZONE)
+        assert output.count("stopped") == 2, output
         stopped_at = layout.latest_step(str(pod.run_dir))
-        said = pod.do("logs", "ro", ZONE)
-        assert f"at step {stopped_at:,}; the same command " in said
+        output = pod.do("logs", "ro", ZONE)
+        assert f"at step {stopped_at:,}; the same command " in output
         pod.do(*run, f"--gin.TRAIN_STEPS={stopped_at + 10}")
         status_with("finished", 2)
         assert f" from step {stopped_at:,}." in pod.do("logs", "ro", ZONE)
@@ -273,13 +273,13 @@ def test_the_fake_accepts_only_flags_that_gcloud_has():
     )
     if not tree or not os.path.exists(tree):
         pytest.skip("gcloud is not installed")
-    found = {}
-    exec(pathlib.Path(tree).read_text(), found)
-    root = found["STATIC_COMPLETION_CLI_TREE"]
-    for command, known in FLAGS.items():
+    completions = {}
+    exec(pathlib.Path(tree).read_text(), completions)
+    root = completions["STATIC_COMPLETION_CLI_TREE"]
+    for command, flags in FLAGS.items():
         node = root
         for word in ["compute", "tpus", *command.split()]:
             node = node["commands"][word]
         wide = {**root["flags"], **node["flags"], "--version": "value"}
-        for flag in known.split():
+        for flag in flags.split():
             assert (wide[f"--{flag.rstrip('!')}"] == "bool") == flag.endswith("!"), (command, flag)

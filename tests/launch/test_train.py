@@ -31,8 +31,8 @@ def test_scripts_stop_at_the_first_error_and_please_shellcheck():
     if not shellcheck.exists():
         pytest.skip("shellcheck is not installed")
     command = [shellcheck, "-x", "-P", "SCRIPTDIR", *SCRIPTS]
-    found = subprocess.run(command, capture_output=True, text=True)
-    assert found.returncode == 0, found.stdout
+    process = subprocess.run(command, capture_output=True, text=True)
+    assert process.returncode == 0, process.stdout
 
 
 def test_the_script_of_a_recipe_trains_it():
@@ -186,16 +186,16 @@ def test_t5x_dir_puts_upstream_before_the_repository(upstream, tmp_path, relativ
 
 def test_a_t5x_dir_without_a_trainer_is_one_sentence(upstream, tmp_path):
     env = upstream | {"T5X_DIR": str(tmp_path)}
-    said = sentence(bash(upstream["RECIPE"], env=env))
-    assert f"T5X_DIR is {tmp_path}" in said
+    refusal = sentence(bash(upstream["RECIPE"], env=env))
+    assert f"T5X_DIR is {tmp_path}" in refusal
 
 
 def test_a_package_that_the_checkout_lacks_is_named_with_the_script_that_installs_it(upstream):
     trainer = pathlib.Path(upstream["T5X_DIR"]) / "t5x/train.py"
     trainer.write_text("import fiddle_of_nowhere.printing\n")
-    said = sentence(bash(upstream["RECIPE"], env=upstream))
-    assert "needs the package fiddle_of_nowhere" in said
-    assert "bash launch/upstream.sh DIR" in said
+    refusal = sentence(bash(upstream["RECIPE"], env=upstream))
+    assert "needs the package fiddle_of_nowhere" in refusal
+    assert "bash launch/upstream.sh DIR" in refusal
     trainer.write_text("import t5x.lost\n")  # a broken checkout, which no package completes
     process = bash(upstream["RECIPE"], env=upstream)
     assert process.returncode == 1
@@ -242,8 +242,8 @@ def test_the_cpu_is_chosen_and_tuned_where_nothing_else_is_or_was_chosen():
     for value in ("cuda,cpu", ""):
         assert exported("JAX_PLATFORMS", env={"JAX_PLATFORMS": value}) == value
     assert exported("GLIBC_TUNABLES").startswith("glibc.malloc.arena_max=")
-    own = {"GLIBC_TUNABLES": "glibc.malloc.check=3"}
-    assert exported("GLIBC_TUNABLES", env=own).startswith("glibc.malloc.check=3")
+    tunables = {"GLIBC_TUNABLES": "glibc.malloc.check=3"}
+    assert exported("GLIBC_TUNABLES", env=tunables).startswith("glibc.malloc.check=3")
     assert exported("GLIBC_TUNABLES", env={"JAX_PLATFORMS": "tpu"}) == "unset"
 
 
@@ -280,8 +280,8 @@ def test_a_tpu_is_known_by_its_device_files(files, expected, tmp_path):
 def test_a_relative_python_starts_from_the_current_directory(script, recorder):
     command = (LAUNCH / script, "ro_t5x_tiny", *["v4-8"] * (script == "preflight.sh"))
     folder = recorder.parent
-    for given, cwd in ((f"./{recorder.name}", folder), (f"{folder.name}/python", folder.parent)):
-        call = recorded(bash(*command, env={"PYTHON": given}, cwd=cwd))
+    for python, cwd in ((f"./{recorder.name}", folder), (f"{folder.name}/python", folder.parent)):
+        call = recorded(bash(*command, env={"PYTHON": python}, cwd=cwd))
         assert call["cwd"] == str(ROOT)
 
 

@@ -18,8 +18,8 @@ def test_the_repository_takes_in_no_source_of_upstream(tmp_path):
     repository = tmp_path / "clone"
     shutil.copytree(LAUNCH, repository / "launch")
     git("init", "--quiet", str(repository))
-    said = sentence(bash("launch/upstream.sh", "upstream", cwd=repository))
-    assert f"{repository}/upstream is in this repository" in said
+    refusal = sentence(bash("launch/upstream.sh", "upstream", cwd=repository))
+    assert f"{repository}/upstream is in this repository" in refusal
     assert not any((repository / "upstream").iterdir())
 
 
@@ -31,9 +31,9 @@ def test_a_copy_that_is_absent_or_old_is_named_with_its_variable(tmp_path):
     for copy in (tmp_path / "nowhere", old):
         process = bash(SCRIPT, tmp_path / "up", env={"T5X_URL": str(copy)})
         assert process.returncode == 2
-        *_, said = process.stderr.splitlines()
-        assert str(copy) in said
-        assert "set T5X_URL" in said
+        *_, refusal = process.stderr.splitlines()
+        assert str(copy) in refusal
+        assert "set T5X_URL" in refusal
 
 
 @pytest.mark.slow
@@ -45,8 +45,8 @@ def test_upstreams_trainer_runs_in_what_the_script_makes(tmp_path):
     for name in ("common", "data", "gin", "t5x", "tasks"):
         (clone / name).symlink_to(ROOT / name)
     # Not all of the environment: the tests simulate eight devices.
-    kept = {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
-    mirrors = kept | {name: os.environ[name] for name in MIRRORS} | {"PYTHON": sys.executable}
+    of_pip = {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
+    mirrors = of_pip | {name: os.environ[name] for name in MIRRORS} | {"PYTHON": sys.executable}
 
     script = clone / "launch/upstream.sh"
     first, again = (run(script, tmp_path / "up", env=mirrors) for _ in range(2))
