@@ -1,12 +1,12 @@
-"""What a language costs that is added to a model: from scratch, continued, or in the decay alone.
+"""What it costs to add a language to a model: from scratch, continued, or in the decay alone.
 
     python benchmarks/add_language.py text --packages DIR --novels DIR --work DIR
     python benchmarks/add_language.py run --work DIR --family t5
     python benchmarks/add_language.py table --png docs/add_a_language.png
 
 `text` makes the corpora: nine old languages from the manual pages and HTML guides of unpacked
-Debian packages, and Romanian, which is added, from ELTeC's novels. `run` gives the commands that
-a user gives, for each of `runs`:
+Debian packages, and Romanian, the added language, from ELTeC's novels. `run` starts the commands
+that a user would start, for each of `runs`:
 
     base     the old languages at a constant rate; base_end is its decay, the model to compare with
     a        Romanian alone, from scratch, with a vocabulary of its own
@@ -17,13 +17,13 @@ a user gives, for each of `runs`:
 a, b and c train at a constant rate, and `<run>_<steps>` is a branch whose rate falls to zero over
 the last fifth of its steps. Steps of b to cd are counted from the base. `--only` names some of the
 runs, such as 'base.*', and `--scale` multiplies the steps of the base. Each checkpoint that is
-measured is a line of --results, and is not measured again; a killed run goes on from its last
+measured is a line of --results, and is not measured again; a killed run continues from its last
 checkpoint.
 
-Bits per byte are those of `python -m evaluation`: the words to hide, 15 % in spans of 3, are drawn
-in the text with one seed, so that all models are asked for the same bytes. They are the nats of the
+Bits per byte are measured as by `python -m evaluation`: the words to hide, 15 % in spans of 3, are
+drawn in the text with one seed, so that all models are asked for the same bytes. They are the nats of the
 hidden spans' pieces and of each span's end, divided by the bytes of the spans and ln 2. Every
-vocabulary spells what it lacks in bytes, so nothing is free for being unknown. An encoder is told
+vocabulary spells unknown words in bytes, so no unknown word is free. An encoder is told
 the number of pieces of each span: the more pieces a vocabulary needs, the more it is told.
 """
 

@@ -1,4 +1,4 @@
-"""Time and memory of a conversion, beside the way that loads everything.
+"""Time and memory of a conversion, next to the way that loads everything.
 
   .venv/bin/python benchmarks/convert.py [--size t5_1_1/large] [--folder /tmp/convert_benchmark]
   .venv/bin/python benchmarks/convert.py --size t5_1_1/xl --ways "ours + proof" …

@@ -1,4 +1,4 @@
-"""Tokens per second of the input pipeline, beside plain `datasets` and seqio, on this machine.
+"""Tokens per second of the input pipeline, next to plain `datasets` and seqio, on this machine.
 
     python benchmarks/data.py --files '/data/ro/train-*.jsonl' --vocabulary ro_32000.model
 

@@ -1,4 +1,4 @@
-"""Tokens per second of greedy decoding, beside transformers' `generate`, same model and machine.
+"""Tokens per second of greedy decoding, next to transformers' `generate`, same model and machine.
 
   .venv/bin/python benchmarks/decode.py                                 # T5 1.1 small, all cores
   .venv/bin/python benchmarks/decode.py --size t5_1_1/base --batch 8 --threads 1

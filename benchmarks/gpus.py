@@ -1,4 +1,4 @@
-"""NVIDIA's GPUs by name, to compile for without having one.
+"""NVIDIA's GPUs by name, so that a step can be compiled for one that is not here.
 
   devices = describe("h100")     # one described device
 

@@ -1,4 +1,4 @@
-"""A task on the bundled corpus in the place of CNN/DailyMail: a text, and the beginning of it."""
+"""A task on the bundled corpus that replaces CNN/DailyMail: a text, and its beginning."""
 
 from tasks import pairs, vocabularies
 from tasks.jobs import summarization

@@ -1,4 +1,4 @@
-"""Prints the structure of a checkout: sizes by package, long functions, imports between modules.
+"""Print the structure of a checkout: sizes by package, long functions, imports between modules.
 
   python benchmarks/structure.py                     # this checkout
   python benchmarks/structure.py ../another_checkout

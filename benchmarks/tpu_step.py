@@ -1,4 +1,4 @@
-"""Times train steps on the devices that are there, beside the count of the compiler.
+"""Time train steps on the devices of this machine, next to the count of the compiler.
 
     python3 launch/tpu.py run NAME ZONE launch/step_benchmark.sh      # on all workers of a slice
     bash launch/step_benchmark.sh --steps 20                       # on this machine

@@ -1,4 +1,4 @@
-"""What is secret in an address or a token stays in no text; what a reader needs does."""
+"""No text shows a token or the secret part of an address; the rest of the address stays."""
 
 import pytest
 

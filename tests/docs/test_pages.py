@@ -1,4 +1,4 @@
-"""README and docs: true to the code, and every name in them exists."""
+"""Every link, path, module and setting of README and docs exists."""
 
 import functools
 import importlib

@@ -65,7 +65,7 @@ class FileServer(loopback.Server):
 
 
 def forget_files():
-    """Drop what is known of files by their address."""
+    """Empty the caches that know files by their address."""
     for cache in (http_files.probe, formats.contents_of, parquet.footer_of):
         cache.cache_clear()
 

@@ -1,4 +1,4 @@
-"""How commands end that are given a bad value.
+"""How a command ends when it is given a bad value.
 
 files = write_files(tmp_path / "files")
 outcome = in_process(bad_values.BAD_VALUES[0], tmp_path / "folder", files)
@@ -37,7 +37,7 @@ SECONDS = 30  # of a core, within which a value is refused
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """How a command ended, its error, its seconds, and what it left in its folder."""
+    """How a command ended: its status, output, error and seconds, and the files that it left."""
 
     status: int
     said: str

@@ -1,4 +1,4 @@
-"""gin/optimizers/ beside recipes of all kinds, and the recipes that include one of its files."""
+"""The files of gin/optimizers/ with recipes of all kinds, and recipes that include one of them."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Every script answers --help, and does nothing else then."""
+"""Every script answers --help, and then does nothing else."""
 
 import subprocess
 
