@@ -21,10 +21,10 @@ measured is a line of --results, and is not measured again; a killed run continu
 checkpoint.
 
 Bits per byte are measured as by `python -m evaluation`: the words to hide, 15 % in spans of 3, are
-drawn in the text with one seed, so that all models are asked for the same bytes. They are the nats of the
-hidden spans' pieces and of each span's end, divided by the bytes of the spans and ln 2. Every
-vocabulary spells unknown words in bytes, so no unknown word is free. An encoder is told
-the number of pieces of each span: the more pieces a vocabulary needs, the more it is told.
+drawn in the text with one seed, so that all models are asked for the same bytes. They are the nats
+of the hidden spans' pieces and of each span's end, divided by the bytes of the spans and ln 2.
+Every vocabulary spells unknown words in bytes, so no unknown word is free. An encoder is told the
+number of pieces of each span: the more pieces a vocabulary needs, the more it is told.
 """
 
 import argparse
