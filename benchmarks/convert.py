@@ -42,7 +42,7 @@ from pathlib import Path
 from t5x.checkpointing.reader import open_checkpoint
 
 run, out = Path(sys.argv[1]), sys.argv[2]
-sizes = T5Sizes.of_fields(Bindings.read((run / "config.gin").read_text()).of("T5Config"))
+sizes = T5Sizes.from_fields(Bindings.read((run / "config.gin").read_text()).of("T5Config"))
 arrays = t5x_params.parameters(open_checkpoint(str(run / "checkpoint_1")))
 tree = {name: array.read() for name, array in arrays.items()}
 model = AutoModelForSeq2SeqLM.from_config(AutoConfig.for_model(**sizes.config()))
@@ -84,15 +84,14 @@ def make_run(run: Path, size: str) -> int:
     from common.gin_reader import Bindings
     from convert import t5x_params, weight_map
     from convert.formats import t5x_checkpoint_writer
-    from convert.formats.sentencepiece_model import read_model
+    from convert.formats.sentencepiece_model import read_model, write_model
     from convert.run import rewrite
     from convert.sizes import T5Sizes
     from t5x.checkpointing.lazy_array import LazyArray, from_numpy
     from t5x.checkpoints import Checkpointer
-    from vocabulary.sentencepiece_model import write_model
 
     path = ROOT / "t5x" / "examples" / "t5" / f"{size}.gin"
-    sizes = T5Sizes.of_fields(Bindings.follow(path, [ROOT]).of("T5Config"))
+    sizes = T5Sizes.from_fields(Bindings.follow(path, [ROOT]).of("T5Config"))
     tensors = weight_map.tensors(sizes)
     parameters = sum(int(np.prod(tensor.shape)) for tensor in tensors)
     if (run / "config.gin").exists():
@@ -121,8 +120,7 @@ def make_run(run: Path, size: str) -> int:
 
 def vocabulary_of(model, size: int):
     """Return the model's pieces, then pairs of letters up to `size` - 100, then the sentinels."""
-    from convert.formats.sentencepiece_model import NUM_SENTINELS, sentinel_ids
-    from vocabulary.sentencepiece_model import append_sentinels
+    from convert.formats.sentencepiece_model import NUM_SENTINELS, append_sentinels, sentinel_ids
 
     del model.pieces[len(model.pieces) - len(sentinel_ids(model)) :]
     lowest = min(piece.score for piece in model.pieces)

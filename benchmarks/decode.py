@@ -52,7 +52,7 @@ def made(fields: dict, folder: Path):
     from convert.t5x_params import parameters
     from t5x.checkpointing.reader import open_checkpoint
 
-    sizes = dataclasses.replace(T5Sizes.of_fields(fields), dropout_rate=0.0)
+    sizes = dataclasses.replace(T5Sizes.from_fields(fields), dropout_rate=0.0)
     torch.manual_seed(0)
     config = AutoConfig.for_model(**sizes.config())
     theirs = AutoModelForSeq2SeqLM.from_config(config).eval()

@@ -4,8 +4,8 @@
     python -m convert runs/ro_t5x_base/checkpoint_2000 --push_to_hub user/name
     python -m convert from_hf google/mt5-small runs/mt5_small
 
-Without a folder the newest run of runs/ is converted. `python -m convert from_hf --help` has the
-flags of the last one.
+Without a folder, it converts the newest run of runs/. `python -m convert from_hf --help` lists the
+flags of the last command.
 """
 
 if __name__ == "__main__":  # before any library writes to stderr
@@ -65,7 +65,7 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
 
 
 def _add_published(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of what is published."""
+    """Add the flags that describe the published model."""
     add, text = parser.add_argument, arguments.text
     add("--language", nargs="+", type=language_code, default=(), help="for the model card, e.g. ro")
     add("--license", type=license_id, help="for the model card, e.g. apache-2.0")
@@ -79,8 +79,8 @@ def _add_published(parser: argparse.ArgumentParser) -> None:
 
 
 def _options(run: model_dir.TrainedRun, args: argparse.Namespace) -> to_hf.ConversionOptions:
-    given = (args.config, args.vocabulary, args.model_type)
-    sizes, bindings, vocabulary = publishable.describe(run, *given)
+    choices = (args.config, args.vocabulary, args.model_type)
+    sizes, bindings, vocabulary = publishable.describe(run, *choices)
     return to_hf.ConversionOptions(
         sizes=sizes,
         out=Path(args.out or f"{run.folder if run.local else run.name}_hf"),
@@ -103,20 +103,20 @@ def _options(run: model_dir.TrainedRun, args: argparse.Namespace) -> to_hf.Conve
 def _own_texts(
     run: model_dir.TrainedRun, bindings: Bindings | None, vocabulary: Vocabulary | None
 ) -> tuple[str, ...]:
-    """Return the sentences that the run filled in; else a mask alone, if it learned to fill in.
+    """Return the sentences that the run filled in, or a single mask if it has learned to fill in.
 
-    What was decoded while a fine-tuned model was evaluated may be private, so it is not published.
+    Texts that a fine-tuned run decoded are not published, since they may be private.
     """
-    found = bindings.first("infill_sentences") if bindings else None
-    given = tuple(found) if isinstance(found, list | tuple) else ()
+    infill = bindings.first("infill_sentences") if bindings else None
+    sentences = tuple(infill) if isinstance(infill, list | tuple) else ()
     fine_tuned = loss_curve.was_fine_tuned(epath.Path(run.folder))
-    return given or (
+    return sentences or (
         (MASK,) if isinstance(vocabulary, TrainedVocabulary) and not fine_tuned else ()
     )
 
 
 def _language(run: model_dir.TrainedRun) -> str | None:
-    """Return the code in the name of a run's task, where `tasks.new_language` puts it, or None."""
+    """Return the language code that `tasks.new_language` put into the task's name, or None."""
     gin = run.gin()
     task = gin and Bindings.read(gin).macro("MIXTURE_OR_TASK_NAME")
     code, _, rest = str(task).partition("_")
@@ -127,7 +127,7 @@ def _language(run: model_dir.TrainedRun) -> str | None:
 
 @guarded
 def main(argv: list[str]) -> int:
-    """Run one command, and return the exit status."""
+    """Convert, upload if asked to, and return the exit status."""
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     # Read buckets with gcsfs: TensorFlow would take 300 MB. And do not ask for a bucket's kind

@@ -1,4 +1,4 @@
-"""An output folder that appears complete or not at all, with a record of its conversion."""
+"""Output folders that appear complete or not at all, each with a record of its conversion."""
 
 import contextlib
 import errno
@@ -14,6 +14,7 @@ from common.errors import UserError
 from common.tables import data_size
 
 RECORD = "conversion.json"
+_ELSEWHERE = "move it away, or name another --out"
 
 
 def read_record(folder: Path) -> dict[str, Any] | None:
@@ -37,11 +38,12 @@ def write_record(folder: Path, facts: dict[str, Any]) -> None:
 def check_replaceable(folder: Path) -> None:
     """Raise UserError if the folder holds files that no conversion wrote."""
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
-        raise UserError(f"{folder} is not a folder: move it away, or name another --out.")
+        raise UserError(str(folder), why="is not a folder", to_set=_ELSEWHERE)
     if folder.is_dir() and any(folder.iterdir()) and read_record(folder) is None:
         raise UserError(
-            f"{folder} holds files that no conversion wrote (it has no {RECORD}): move it away, "
-            "or name another --out."
+            str(folder),
+            why=f"holds files that no conversion wrote (it has no {RECORD})",
+            to_set=_ELSEWHERE,
         )
 
 
@@ -51,19 +53,23 @@ def check_disk_space(folder: Path, needed: int) -> None:
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise UserError(
-            f"{folder} needs {data_size(needed)}, but its disk has {data_size(free)} free: "
-            "free some space, or name another --out."
+            str(folder),
+            why=f"needs {data_size(needed)}, but its disk has {data_size(free)} free",
+            to_set="free some space, or name another --out",
         )
 
 
 @contextlib.contextmanager
 def staged(folder: Path) -> Iterator[Path]:
-    """Yield a sibling that replaces `folder` unless an error is raised, or raise UserError.
+    """Yield a temporary sibling, which replaces `folder` at the end.
 
-    After an error nothing is left, nor folders made for it.
+    An error removes it, and the parent folders made for it.
+
+    Raises:
+      UserError: `folder` holds files that no conversion wrote, or the disk is full.
     """
     check_replaceable(folder)
-    made = [each for each in folder.parents if not each.exists()]
+    new_folders = [parent for parent in folder.parents if not parent.exists()]
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
@@ -79,11 +85,11 @@ def staged(folder: Path) -> Iterator[Path]:
     except OSError as error:
         if error.errno == errno.ENOSPC:
             raise UserError(
-                f"The disk of {folder.parent} is full: nothing was left there."
+                str(folder.parent), why="is on a full disk, so nothing was left there"
             ) from error
         raise
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
         with contextlib.suppress(OSError):  # one that holds something stays, and its parents
-            for each in made:
-                each.rmdir()
+            for parent in new_folders:
+                parent.rmdir()

@@ -1,4 +1,4 @@
-"""A finished conversion in a bucket, by fsspec: `--out s3://bucket/ro_hf`."""
+"""Uploads a finished conversion to a bucket through fsspec: `--out s3://bucket/ro_hf`."""
 
 from pathlib import Path
 from typing import Any
@@ -20,17 +20,19 @@ def check(address: str) -> None:
         system.rm_file(path)
     except Exception as error:  # each client has errors of its own
         raise UserError(
-            f"--out is {address}, which cannot be written ({first_line(error)}); name another "
-            "place."
+            "--out", address, f"which cannot be written ({first_line(error)})", "name another place"
         ) from error
 
 
 def upload(folder: Path, address: str) -> str:
-    """Put a finished conversion at `address`, in the place of an earlier one; return the address.
+    """Upload a finished conversion, replacing an earlier one at `address`; return the address.
 
     A bucket cannot rename a folder. So config.json is removed first and written last: a folder that
-    has one is complete. Raise UserError if there are files that no conversion wrote, Failure
-    if the bucket fails.
+    has one is complete.
+
+    Raises:
+      UserError: the address holds files that no conversion wrote.
+      Failure: the bucket cannot be written.
     """
     names = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
     try:
@@ -38,8 +40,9 @@ def upload(folder: Path, address: str) -> str:
         old = set(system.find(top)) if system.exists(top) else set()
         if old and f"{top}/{atomic_output.RECORD}" not in old:
             raise UserError(
-                f"{address} holds files that no conversion wrote (it has no "
-                f"{atomic_output.RECORD}): move it away, or name another --out."
+                address,
+                why=f"holds files that no conversion wrote (it has no {atomic_output.RECORD})",
+                to_set="move it away, or name another --out",
             )
         if f"{top}/{_LAST}" in old:
             system.rm_file(f"{top}/{_LAST}")
@@ -51,8 +54,9 @@ def upload(folder: Path, address: str) -> str:
         raise
     except Exception as error:
         raise Failure(
-            f"The conversion succeeded, but {address} cannot be written ({first_line(error)}); the "
-            "same command tries again."
+            address,
+            why=f"cannot be written ({first_line(error)}), but the conversion succeeded",
+            to_set="run the same command again",
         ) from error
     return address
 

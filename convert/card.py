@@ -1,4 +1,4 @@
-"""The model card of a converted folder: README.md with the hub's metadata, and what it shows."""
+"""Writes the model card of a converted folder: README.md with metadata for the hub."""
 
 import dataclasses
 import json
@@ -28,7 +28,7 @@ BASELINE, CONFUSION = "baseline/", "confusion/"
 
 @dataclasses.dataclass(frozen=True)
 class CardMetadata:
-    """What no checkpoint knows: given by the person who publishes it."""
+    """What the publisher tells about a model, since no checkpoint knows it."""
 
     language: tuple[str, ...] = ()
     license: str | None = None
@@ -37,20 +37,20 @@ class CardMetadata:
     dataset_licenses: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def record(self) -> dict[str, Any]:
-        """Return this as an entry of the record of a conversion."""
+        """Return the metadata as an entry for the record of a conversion."""
         return {"metadata": json.loads(json.dumps(dataclasses.asdict(self)))}
 
     def hint(self, language: str | None, has_examples: bool) -> str | None:
-        """Return a sentence on what the card should say and does not, or None.
+        """Return a sentence that names the flags that the card still needs, or None.
 
-        `language` is the code of the run's, None if it is unknown.
+        `language` is the code of the run's language, or None if it is unknown.
         """
-        wanted = (
+        fields = (
             (f"--language {language or '<code>'}", self.language),
             ("--license <id>", self.license),
             ("--examples <text>", has_examples),
         )
-        flags = [flag for flag, given in wanted if not given]
+        flags = [flag for flag, value in fields if not value]
         if not flags:
             return None
         names = " and no ".join(flag.split()[0].removeprefix("--") for flag in flags)
@@ -61,9 +61,9 @@ class CardMetadata:
 
 
 def write(folder: Path, run: TrainedRun, record: dict[str, Any], sizes: Sizes) -> None:
-    """Write README.md, the loss as a picture, and the run's TensorBoard files for the hub.
+    """Write README.md, a picture of the loss, and the numbers of the run's TensorBoard files.
 
-    `record` is the record of the conversion, whose metadata are a `CardMetadata`.
+    `record` is the record of the conversion, with the metadata of a `CardMetadata`.
     """
     home, up_to = epath.Path(run.folder), record["steps"][-1]
     for i, path in enumerate(loss_curve.event_files(home)):
@@ -90,10 +90,16 @@ _NO_CACHE = (
 
 @dataclasses.dataclass(frozen=True)
 class CardContent:
-    """A run's name and network, the record of its conversion, its weight files, gin and losses.
+    """What a card is made from.
 
-    `curves` are (step, loss) by the folder that logged them, `evaluations` the last metrics and
-    their step by task.
+    Args:
+      name: the run's name.
+      sizes: its network.
+      record: the record of the conversion.
+      files: the names of the weight files.
+      gin: the run's configuration, without local paths.
+      curves: (step, loss) by the folder that logged them.
+      evaluations: the last step and metrics by task.
     """
 
     name: str
@@ -105,15 +111,15 @@ class CardContent:
     evaluations: dict[str, tuple[int, dict[str, float]]] = dataclasses.field(default_factory=dict)
 
     def card(self) -> huggingface_hub.ModelCard:
-        """Return the card."""
-        family, given = self.record["family"], self.record["metadata"]
+        """Return the complete card."""
+        family, metadata = self.record["family"], self.record["metadata"]
         data = huggingface_hub.ModelCardData(
             library_name="transformers",
             pipeline_tag=self._pipeline_tag,
             tags=list(dict.fromkeys(["t5", "t5x", family] if self._is_t5 else [family, "t5x"])),
-            language=list(given["language"]) or None,
-            license=given["license"],
-            datasets=list(given["datasets"]) or None,
+            language=list(metadata["language"]) or None,
+            license=metadata["license"],
+            datasets=list(metadata["datasets"]) or None,
             model_name=self.name,
             eval_results=self._results() or None,
         )
@@ -140,15 +146,19 @@ class CardContent:
         return "text-generation" if self._is_t5 else "fill-mask"
 
     def _results(self) -> list[huggingface_hub.EvalResult]:
-        """Return the last losses and metrics, but nothing that only explains them."""
+        """Return the last losses and metrics, without baselines, deviations and confusions."""
         last = {name: points[-1] for name, points in self.curves.items() if points}
         if len(last) > 1:
             last.pop("train", None)  # a mean of the last steps
-        found = [(name, step, "loss", loss) for name, (step, loss) in last.items()]
+        values = [(name, step, "loss", loss) for name, (step, loss) in last.items()]
         for task, (step, metrics) in self.evaluations.items():
             no_results = {f"{metric}_deviation" for metric in metrics} | {"seeds"}
             no_results |= {m for m in metrics if m.startswith((BASELINE, CONFUSION))}
-            found += [(task, step, *each) for each in metrics.items() if each[0] not in no_results]
+            values += [
+                (task, step, *metric_value)
+                for metric_value in metrics.items()
+                if metric_value[0] not in no_results
+            ]
         return [
             huggingface_hub.EvalResult(
                 task_type=self._pipeline_tag,
@@ -158,7 +168,7 @@ class CardContent:
                 metric_name=f"{metric} at step {step}",
                 metric_value=round(value, 4),
             )
-            for name, step, metric, value in found
+            for name, step, metric, value in values
             if math.isfinite(value)
         ]
 
@@ -166,14 +176,14 @@ class CardContent:
         record, sizes = self.record, self.sizes
         heads, width = sizes.num_heads, sizes.axis("A") // sizes.num_heads
         steps = ", ".join(f"{step:,}" for step in record["steps"])
-        one = len(record["steps"]) == 1
+        is_single = len(record["steps"]) == 1
         tokenizer = "AutoTokenizer (ids are the trainer's)"
         return {
             "Parameters": f"{record['parameters']:,}",
             "Network": f"{record['family']}, {sizes.summary()}",
             "Heads": f"{heads} of {width}, feed-forward {sizes.mlp_dim}",
             "Vocabulary": f"{sizes.vocab_size:,}",
-            "Checkpoint": f"after {steps} steps" if one else f"the mean of steps {steps}",
+            "Checkpoint": f"after {steps} steps" if is_single else f"the mean of steps {steps}",
             "Weights": f"{record['dtype']}: {', '.join(self.files)}",
             "Tokenizer": tokenizer if record["tokenizer"] else "none was converted",
         }
@@ -197,15 +207,15 @@ class CardContent:
         return text
 
     def _corpora(self) -> list[str]:
-        found = self.record["metadata"].get("dataset_licenses", {})
+        licenses = self.record["metadata"].get("dataset_licenses", {})
         lines = [
             f"- [{plain(name)}](https://huggingface.co/datasets/{quote(name)}): {plain(license)}"
-            for name, license in found.items()
+            for name, license in licenses.items()
         ]
         return ["Trained on:", "", *lines, ""] if lines else []
 
     def _generation(self) -> list[str]:
-        """Return how a T5 is loaded and, if it was tried, code and output of `generate`."""
+        """Return the code that loads a T5 and generates, with its outputs if there are any."""
         code = ["from transformers import AutoModelForSeq2SeqLM, AutoTokenizer", ""]
         repository = self.record["metadata"].get("repository")
         code.append(f"name = {repository!r}" if repository else "name = '.'  # this folder")
@@ -230,15 +240,15 @@ class CardContent:
         return [*_python(*code), "These weights print:", "", fenced("\n".join(outputs)), ""]
 
     def _filling(self) -> list[str]:
-        """Return how an encoder fills in masks and, if it was tried, what it filled in."""
+        """Return the code that fills in masks with an encoder, with its output if there is one."""
         name = self.record["metadata"].get("repository") or "."
         if not self.record["tokenizer"]:
             load = f"model = AutoModelForMaskedLM.from_pretrained({name!r})"
             return _python("from transformers import AutoModelForMaskedLM", "", load)
         examples = self.record.get("examples") or []
         code = ["from transformers import pipeline", "", f"fill = pipeline('fill-mask', {name!r})"]
-        shown = [f"- {plain(text)} → {plain(output)}" for text, output in examples]
-        return [*_python(*code, *(f"fill({text!r})" for text, _ in examples)), *shown, ""]
+        outputs = [f"- {plain(text)} → {plain(output)}" for text, output in examples]
+        return [*_python(*code, *(f"fill({text!r})" for text, _ in examples)), *outputs, ""]
 
     def _labels(self) -> list[str]:
         """Return what a classifier writes for each label."""
@@ -251,13 +261,13 @@ class CardContent:
     def _evaluation(self) -> list[str]:
         lines = []
         for task, (step, metrics) in self.evaluations.items():
-            shown = {name: f"{value:.4g}" for name, value in metrics.items()}
+            figures = {name: f"{value:.4g}" for name, value in metrics.items()}
             rows = [
-                (name, value, shown.get(f"{BASELINE}{name}", "–"))
-                for name, value in shown.items()
+                (name, value, figures.get(f"{BASELINE}{name}", "–"))
+                for name, value in figures.items()
                 if not name.startswith((BASELINE, CONFUSION))
             ]
-            columns = 3 if any(name.startswith(BASELINE) for name in shown) else 2
+            columns = 3 if any(name.startswith(BASELINE) for name in figures) else 2
             lines += [f"### {plain(task)}, step {step:,}", ""]
             head = ["metric", "value", "baseline"][:columns]
             lines += [markdown.table(head, [row[:columns] for row in rows]), ""]
@@ -267,8 +277,8 @@ class CardContent:
         lines = []
         for name, points in self.curves.items():
             if points:
-                shown = spread(points, _MOST_ROWS)
-                rows = [(f"{step:,}", f"{loss:.4f}") for step, loss in shown]
+                sample = spread(points, _MOST_ROWS)
+                rows = [(f"{step:,}", f"{loss:.4f}") for step, loss in sample]
                 lines += [f"### {plain(name)}", ""]
                 lines += [markdown.table(["step", "loss"], rows, left=0), ""]
         return ["## Loss", "", f"![Loss]({_PICTURE})", "", *lines] if lines else []

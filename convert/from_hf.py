@@ -3,13 +3,16 @@
     python -m convert from_hf google/mt5-small runs/start
     write_checkpoint(Path("mt5-small"), Path("runs/start"), step=0)
 
-`checkpoint_0` has `target` and `state/step` (the optimizer starts fresh), and `config.gin` the
-network's sizes. A T5's folder with a SentencePiece model gives `vocabulary.model`, whose
-`extra_ids` the gin binds; a ByT5's gin names its bytes. An encoder's tokenizer is copied to
-`tokenizer/`, and how a T5 generates is kept in `generation_config.json`. Only one tensor is in
-memory at a time, except of a Flax file. Converting back gives the same bits, except in the norm
-before the head of a umT5: its last bit may differ. Settings that are neither kept nor known to have
-no effect are printed.
+The run gets:
+
+- `checkpoint_0` with `target` and `state/step`; the optimizer starts fresh
+- `config.gin` with the network's sizes and the number of sentinels behind the vocabulary
+- `vocabulary.model` for a T5 with a SentencePiece model, `tokenizer/` for an encoder
+- `generation_config.json`, which says how a T5 generates
+
+One tensor is in memory at a time, except for Flax files, which are read whole. Converting back
+gives the same bits; only the norm before the head of a umT5 may differ in its last bit. Settings
+that are not kept, and may have an effect, are printed.
 """
 
 import dataclasses
@@ -44,12 +47,14 @@ _MOST_NAMED = 20  # tokens or settings in a line
 def network_of(model: HfCheckpoint) -> tuple[Sizes, Tree]:
     """Return a folder's network, and lazy float32 parameters under T5X's paths.
 
-    The weights say whether a T5 has a head of its own, and whether a BERT has the pooler and
-    next-sentence head, neither of which is used alone. Raise UserError unless the tensors are
-    those of the table.
+    The weights decide whether a T5 has a separate head, and whether a BERT has a pooler and a
+    next-sentence head.
+
+    Raises:
+      UserError: the tensors are not those of `convert.weight_map`.
     """
     with small_files.parsing(model.folder / "config.json", "take another copy of the model"):
-        network = sizes.of_config(model.config)
+        network = sizes.read_config(model.config)
     scale = 1.0
     if isinstance(network, T5Sizes):
         untied = dataclasses.replace(network, logits_via_embedding=False)
@@ -71,7 +76,7 @@ def network_of(model: HfCheckpoint) -> tuple[Sizes, Tree]:
         for tensor in weight_map.tensors(network)
         for part, source in enumerate(tensor.sources)
     }
-    return network, weight_map.with_output_scale(tree, scale)
+    return network, weight_map.scale_output(tree, scale)
 
 
 def _lazy(tensor: weight_map.MappedTensor, part: int, array: LazyArray) -> LazyArray:
@@ -89,72 +94,77 @@ def _has_own_head(arrays: Tree) -> bool:
 def _scales_outputs(model: HfCheckpoint) -> bool:
     """Return whether a T5 scales what its head reads, as T5 1.0 does.
 
-    transformers 5 saves "tie_word_embeddings: true" for every T5, and says in
-    scale_decoder_outputs whether it scales. Its mT5 never does.
+    transformers 5 saves "tie_word_embeddings: true" for every T5, and tells by
+    scale_decoder_outputs whether it scales. Its mT5 never scales.
     """
     keys = ("scale_decoder_outputs", "tie_word_embeddings")
-    stated = [model.config[key] for key in keys if model.config.get(key) is not None]
-    return model.config["model_type"] != "mt5" and bool([*stated, True][0])
+    values = [model.config[key] for key in keys if model.config.get(key) is not None]
+    return model.config["model_type"] != "mt5" and bool([*values, True][0])
 
 
 def _write_vocabulary(model: HfCheckpoint, run_folder: Path) -> tuple[dict[str, int], int]:
-    """Copy a T5's vocabulary; return its number of sentinels by class of seqio, and its eos.
+    """Copy a T5's vocabulary; return its extra ids by the class of seqio, and its eos.
 
-    Print the tokens that the run's vocabulary has not.
+    Tokens that the run's vocabulary lacks are printed.
     """
     added = model.added_tokens()
     if (in_bytes := model.byte_sentinels()) is not None:
-        lost = [token for token, i in added.items() if i > 2 and not SENTINEL.fullmatch(token)]
-        _print_lost(model, lost)
+        lacking = [token for token, i in added.items() if i > 2 and not SENTINEL.fullmatch(token)]
+        _print_lost(model, lacking)
         return {"ByteVocabulary": in_bytes}, T5_IDS["eos_token_id"]
     pieces = model.folder / "spiece.model"
     if not pieces.is_file():
         print(f"{model.folder} has no spiece.model: the run gets no vocabulary.")
         return {}, T5_IDS["eos_token_id"]
     shutil.copyfile(pieces, run_folder / model_dir.VOCABULARY)
-    found = sentencepiece_vocabulary(str(pieces), model.extra_ids())
-    own = tokenizer.load_sentencepiece(found.path, found.extra_ids)
-    names = [SENTINEL.sub(r"\1", own.IdToPiece(i)) for i in range(len(own))]
+    vocabulary = sentencepiece_vocabulary(str(pieces), model.extra_ids())
+    processor = tokenizer.load_sentencepiece(vocabulary.path, vocabulary.extra_ids)
+    names = [SENTINEL.sub(r"\1", processor.IdToPiece(i)) for i in range(len(processor))]
     _print_lost(model, [token for token, i in added.items() if names[i : i + 1] != [token]])
-    return {"SentencePieceVocabulary": found.extra_ids}, found.eos_id
+    return {"SentencePieceVocabulary": vocabulary.extra_ids}, vocabulary.eos_id
 
 
 def _print_lost(model: HfCheckpoint, tokens: list[str]) -> None:
     if tokens:
         print(
             f"{model.folder} adds tokens that the run's vocabulary has not, so that their text has "
-            f"other ids: {_some(map(repr, tokens))}."
+            f"other ids: {_enumeration(map(repr, tokens))}."
         )
 
 
-def _some(names: Iterable[str]) -> str:
+def _enumeration(names: Iterable[str]) -> str:
     first, others = [*names][:_MOST_NAMED], [*names][_MOST_NAMED:]
     return ", ".join(first) + (f" and {len(others)} more" if others else "")
 
 
 def _write_generation(model: HfCheckpoint, run_folder: Path, eos_id: int) -> set[str]:
-    """Keep how a T5 generates, as generation_config.json or else config.json says.
+    """Keep how a T5 generates, from generation_config.json or else config.json.
 
-    Return what may be set. Raise UserError for special ids that the run will not have.
+    Return the names of all settings of generation.
+
+    Raises:
+      UserError: a special id is not the run's.
     """
     from transformers import GenerationConfig
 
-    known = {*GenerationConfig().to_dict()}
+    settable = {*GenerationConfig().to_dict()}
     settings = read_json(model.folder, model_dir.GENERATION)
-    settings = settings or {name: value for name, value in model.config.items() if name in known}
+    settings = settings or {name: value for name, value in model.config.items() if name in settable}
     ids = T5_IDS | {"eos_token_id": eos_id}
-    found = {"config.json": T5_IDS | model.config, model_dir.GENERATION: settings}
-    for file, name in itertools.product(found, ids):
-        if (value := found[file].get(name)) not in (None, ids[name], [ids[name]]):
+    files = {"config.json": T5_IDS | model.config, model_dir.GENERATION: settings}
+    for file, name in itertools.product(files, ids):
+        if (value := files[file].get(name)) not in (None, ids[name], [ids[name]]):
             raise UserError(
-                f"{model.folder / file} has {name} {value!r}, and the run's T5 would have "
-                f"{ids[name]}: set it, if the model was trained so."
-            )
+                name,
+                value,
+                f"but the run's T5 would have {ids[name]}",
+                "set it so, if the model was trained so",
+            ).at(str(model.folder / file))
     dropped = {*sizes.NO_EFFECT, *T5_IDS}
-    kept = {k: v for k, v in settings.items() if k not in dropped and v is not None}
-    if kept:
-        atomic_output.write_json(run_folder / model_dir.GENERATION, kept)
-    return known
+    generation = {k: v for k, v in settings.items() if k not in dropped and v is not None}
+    if generation:
+        atomic_output.write_json(run_folder / model_dir.GENERATION, generation)
+    return settable
 
 
 def write_checkpoint(
@@ -162,7 +172,7 @@ def write_checkpoint(
 ) -> str:
     """Write `run_folder/checkpoint_<step>` from a Hugging Face folder; return its path.
 
-    Its logits are compared with those of transformers. A UserError leaves nothing behind.
+    The logits are compared with transformers'. After an error nothing is left.
     """
     with staged_run(run_folder) as temporary:
         model = HfCheckpoint.open(folder)
@@ -170,16 +180,16 @@ def write_checkpoint(
         arrays = {f"target/{name}": array for name, array in tree.items()}
         arrays["state/step"] = from_numpy(np.asarray(step, np.int32))
         extra_ids: dict[str, int] = {}
-        kept: set[str] = set()
+        generation: set[str] = set()
         if isinstance(network, T5Sizes):
             extra_ids, eos_id = _write_vocabulary(model, temporary)
-            kept = _write_generation(model, temporary, eos_id)
+            generation = _write_generation(model, temporary, eos_id)
         elif any((folder / name).is_file() for name in tokenizer.FILES):
             tokenizer.TokenizerFolder(str(folder)).write(temporary / TOKENIZER)
-        if others := sizes.unknown(model.config, network) - kept:
+        if dropped := sizes.unknown(model.config, network) - generation:
             print(
                 f"{folder} has settings in its config.json that are not kept: "
-                f"{_some(sorted(others))}."
+                f"{_enumeration(sorted(dropped))}."
             )
         path = write_run(temporary, step, arrays, network, extra_ids)
         check_written(path, arrays)
@@ -189,7 +199,7 @@ def write_checkpoint(
 
 
 def _verify(model: HfCheckpoint, path: str, network: Sizes) -> None:
-    """Compare logits; transformers 5 reads no Flax, so it gets such weights as safetensors."""
+    """Compare logits; Flax weights become safetensors first, since transformers 5 reads no Flax."""
     if not model.is_flax:
         verify(model.folder, [path], network)
         return
@@ -200,13 +210,13 @@ def _verify(model: HfCheckpoint, path: str, network: Sizes) -> None:
 
 
 def is_encoder(folder: Path) -> bool:
-    """Return whether a folder's config.json names an encoder; without one it names nothing."""
+    """Return whether a folder has a config.json that names an encoder."""
     family = read_json(folder, "config.json").get("model_type")
     return any(family in kind.families for kind in sizes.KINDS if issubclass(kind, EncoderSizes))
 
 
 def main(argv: list[str]) -> int:
-    """Run `python -m convert from_hf FOLDER OUT`; errors are UserErrors of one sentence."""
+    """Run `python -m convert from_hf FOLDER OUT`, and return the exit status."""
     parser = arguments.parser("python -m convert from_hf", __doc__)
     add = parser.add_argument
     add("folder", type=arguments.text, help="a folder, or the hub's user/name")

@@ -1,4 +1,4 @@
-"""The Hugging Face hub: what it knows of licences and languages, downloads and uploads."""
+"""The Hugging Face hub: its licences and languages, downloads and uploads."""
 
 import argparse
 import difflib
@@ -31,11 +31,11 @@ _NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*", re.ASCII)
 
 
 def license_id(value: str) -> str:
-    """Return a licence, as an argparse type that refuses what the hub does not know."""
-    known = LICENSES.split()
-    if value in known:
+    """Return a licence; as an argparse type, refuse an id that the hub does not know."""
+    licenses = LICENSES.split()
+    if value in licenses:
         return value
-    near, *_ = difflib.get_close_matches("-".join(value.lower().split()), known, 1) or ["mit"]
+    near, *_ = difflib.get_close_matches("-".join(value.lower().split()), licenses, 1) or ["mit"]
     raise argparse.ArgumentTypeError(
         f"{value!r} is no licence of a model card: write an id of "
         f"https://huggingface.co/docs/hub/repositories-licenses, such as {near}, or 'other'"
@@ -43,23 +43,25 @@ def license_id(value: str) -> str:
 
 
 def language_code(value: str) -> str:
-    """Return a language, as an argparse type that refuses what is no code of ISO 639.
+    """Return a language; as an argparse type, refuse a text that is not a code of ISO 639.
 
-    The codes are those of the package `datasets`, of two letters where there are such. It is not
-    imported, which takes seconds.
+    The codes come from a file of the package `datasets`. They have two letters where such a code
+    exists. The package is not imported, since that takes seconds.
     """
     package = importlib.util.find_spec("datasets")
     assert package
     assert package.origin
-    listed = Path(package.origin).parent / "utils" / "resources" / "languages.json"
-    codes = json.loads(listed.read_text(encoding="utf-8"))
+    table = Path(package.origin).parent / "utils" / "resources" / "languages.json"
+    codes = json.loads(table.read_text(encoding="utf-8"))
     if value in codes or value == "multilingual":
         return value
-    wanted = value.lower()
-    named = {name: code for code, names in codes.items() for name in names.lower().split("; ")}
+    lowered = value.lower()
+    codes_by_name = {
+        name: code for code, names in codes.items() for name in names.lower().split("; ")
+    }
     # Not short names: Ron is spoken in Nigeria, and ron is a code of Romanian.
-    near = named.get(wanted) if len(wanted) > 3 else None
-    near = near or wanted.replace("_", "-").partition("-")[0]
+    near = codes_by_name.get(lowered) if len(lowered) > 3 else None
+    near = near or lowered.replace("_", "-").partition("-")[0]
     example = near if near in codes else "ro or tzo"
     raise argparse.ArgumentTypeError(
         f"{value!r} is no language of a model card: write its code of ISO 639, of two letters "
@@ -68,7 +70,7 @@ def language_code(value: str) -> str:
 
 
 def dataset_licenses(names: Iterable[str]) -> dict[str, str]:
-    """Return the licence of each corpus on the hub, or a clause on why none is known."""
+    """Return the licence of each corpus on the hub, or the reason why it is unknown."""
     return {name: _dataset_license(name) for name in names}
 
 
@@ -76,20 +78,20 @@ def _dataset_license(name: str) -> str:
     from huggingface_hub import HfApi
 
     try:
-        found = HfApi().dataset_info(name, timeout=_TIMEOUT_S)
+        info = HfApi().dataset_info(name, timeout=_TIMEOUT_S)
     except Exception as error:  # offline, private, absent, or no answer: the card says so
         return f"its licence could not be looked up ({type(error).__name__})"
-    given = found.card_data and found.card_data.license
-    return ", ".join([given] if isinstance(given, str) else given or []) or NO_LICENSE
+    license = info.card_data and info.card_data.license
+    return ", ".join([license] if isinstance(license, str) else license or []) or NO_LICENSE
 
 
 def is_name(name: str) -> bool:
-    """Return whether this is OWNER/NAME of the hub rather than a file, a folder or an address."""
+    """Return whether a text is OWNER/NAME of the hub rather than a file, a folder or an address."""
     return _NAME.fullmatch(name) is not None and not Path(name).exists()
 
 
 def download(name: str, patterns: list[str]) -> Path:
-    """Return the folder of that name, or else download files of the hub's model of that name.
+    """Return a folder, or download files of the hub's model `name` and return their folder.
 
     Raises:
       UserError: it is neither a folder nor a name of the hub, or it cannot be downloaded.
@@ -98,13 +100,15 @@ def download(name: str, patterns: list[str]) -> Path:
         return Path(name)
     if not is_name(name):
         raise UserError(
-            f"{name} is not a folder, nor user/name of the hub: name a Hugging Face model's folder."
+            name,
+            why="is not a folder, nor user/name of the hub",
+            to_set="name a Hugging Face model's folder",
         )
     return fetch(name, patterns)
 
 
 def fetch(name: str, patterns: list[str]) -> Path:
-    """Return the folder of some files of the hub's model, or raise UserError."""
+    """Download files of a model of the hub; return their folder, or raise UserError."""
     check_hub_token()
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
@@ -112,18 +116,23 @@ def fetch(name: str, patterns: list[str]) -> Path:
     try:
         return Path(snapshot_download(name, allow_patterns=patterns))
     except (HfHubHTTPError, HFValidationError, OSError) as error:
-        token = "; is HF_TOKEN valid?" if "401" in str(error) else ""
+        token = ", is HF_TOKEN valid?" if "401" in str(error) else ""
         raise UserError(
-            f"{name} is not here, and cannot be downloaded from the hub: {first_line(error)}"
-            f"{token}{without_hub(name, error)}"
+            name,
+            why=f"is not here, and cannot be downloaded from the hub: {first_line(error)}{token}"
+            f"{without_hub(name, error)}",
         ) from error
 
 
 def check_access(name: str) -> None:
-    """Raise UserError unless the token may write to user/name; nothing is written.
+    """Check that the hub answers and that the token may write, without writing.
 
-    The hub is HF_ENDPOINT's or the public one, the token HF_TOKEN or the saved login. What only an
-    upload can show, a right to one repository, is left to `upload`.
+    The hub is HF_ENDPOINT or the public one, the token HF_TOKEN or the saved login. Whether the
+    token may write to this repository, only `upload` can tell.
+
+    Raises:
+      UserError: the name is wrong, or the token is missing, refused or may only read.
+      Failure: the hub does not answer.
     """
     from huggingface_hub import HfApi
     from huggingface_hub.errors import (
@@ -140,51 +149,58 @@ def check_access(name: str) -> None:
     except HFValidationError:
         valid = False
     if not valid:
-        raise UserError(f"--push_to_hub {name} is not of the form user/name.")
-    token = "https://huggingface.co/settings/tokens and set HF_TOKEN to it, or `hf auth login`."
+        raise UserError("--push_to_hub", name, "but must be of the form user/name")
+    token = "https://huggingface.co/settings/tokens and set HF_TOKEN to it, or `hf auth login`"
     api = HfApi()
     try:
         user = api.whoami()
     except (HfHubHTTPError, LocalTokenNotFoundError) as error:
         raise UserError(
-            f"The hub accepts no token of yours ({first_line(error)}), so nothing can be uploaded "
-            f"to {name}: create one at {token}"
+            "HF_TOKEN",
+            why=f"is not accepted by the hub ({first_line(error)}), so nothing can be uploaded to "
+            f"{name}",
+            to_set=f"create one at {token}",
         ) from error
     except _errors() as error:
         raise Failure(
-            f"{api.endpoint} does not answer ({first_line(error)}), so nothing can be uploaded: "
-            "connect this machine, or leave --push_to_hub out and upload the folder elsewhere."
+            api.endpoint,
+            why=f"does not answer ({first_line(error)}), so nothing can be uploaded",
+            to_set="connect this machine, or leave --push_to_hub out and upload it yourself",
         ) from error
     if user.get("auth", {}).get("accessToken", {}).get("role") == "read":
         raise UserError(
-            f"Your token may only read, so nothing can be uploaded to {name}: create one that may "
-            f"write at {token}"
+            "HF_TOKEN",
+            why=f"may only read, so nothing can be uploaded to {name}",
+            to_set=f"create one that may write at {token}",
         )
 
 
 def upload(folder: Path, name: str, private: bool = False) -> str:
     """Upload a finished conversion, creating the repository if needed; return its address.
 
-    `private` hides a new repository. Raise Failure if the hub refuses or cannot be reached.
+    `private` hides a new repository.
+
+    Raises:
+      Failure: the hub refuses or cannot be reached.
     """
     from huggingface_hub import HfApi
 
-    done = atomic_output.read_record(folder)
-    if done is None:
-        raise UserError(f"{folder} is not a finished conversion, so it is not uploaded.")
-    api, step = HfApi(), done["steps"][-1]
+    record = atomic_output.read_record(folder)
+    if record is None:
+        raise UserError(str(folder), why="is not a finished conversion, so it is not uploaded")
+    api, step = HfApi(), record["steps"][-1]
     try:
         api.create_repo(name, private=private, exist_ok=True)
         api.upload_folder(folder_path=folder, repo_id=name, commit_message=f"Step {step}")
     except _errors() as error:
         raise Failure(
-            f"{folder} is converted, but the hub rejected {name}: {first_line(error)}"
+            str(folder), why=f"is converted, but the hub rejected {name}: {first_line(error)}"
         ) from error
     return f"{api.endpoint}/{name}"
 
 
 def _errors() -> tuple[type[Exception], ...]:
-    """Return what the hub's client raises; its HTTP library's errors are no OSError."""
+    """Return the errors of the hub's client; those of its HTTP library are not OSErrors."""
     from huggingface_hub.errors import HfHubHTTPError
 
     return (OSError, *HfHubHTTPError.__bases__)

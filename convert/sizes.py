@@ -1,17 +1,17 @@
 """A network's sizes, read from a run's gin or a config.json, and written as a config.json.
 
-    sizes = of_gin(Bindings.follow(Path("t5x/examples/t5/t5_1_1/base.gin"), [ROOT]))
+    sizes = read_gin(Bindings.follow(Path("t5x/examples/t5/t5_1_1/base.gin"), [ROOT]))
     sizes.config()                      # {"model_type": "t5", "d_model": 768, …}
-    of_config(sizes.config()) == sizes  # True
+    read_config(sizes.config()) == sizes  # True
 
-A class has the fields and defaults of one configuration of the trainer's networks, which importing
-would load jax. Here every setting of a config.json is kept, refused or without effect:
+Each class repeats the fields and defaults of one configuration of the trainer's networks, since
+importing that would load jax. (tests/convert/test_sizes.py holds them equal.) A setting of a
+config.json is one of these:
 
-- kept: a field made by `_key` names its key; `_derived` and `_read` map what is no single field
-- refused: `constants` are the keys whose value the network cannot change
-- without effect: `NO_EFFECT` changes neither a logit nor a generated id, so it is not kept
-
-`unknown` names the others.
+- kept: a field made by `_key` has one key; `_derived` and `_read` map the other fields
+- refused: `constants` are keys whose value the network cannot change
+- without effect: `NO_EFFECT` lists keys that change neither a logit nor a generated id
+- unknown: `unknown` returns the rest
 """
 
 import abc
@@ -60,6 +60,11 @@ _FEED_FORWARD = {
     ("silu", "linear"): "gated-silu",
 }
 _ACTIVATIONS = {name: activations for activations, name in _FEED_FORWARD.items()}
+# By a ModernBERT's kind of layer: our field, the key in transformers 4, and the default.
+_THETAS = {
+    "full_attention": ("global_theta", "global_rope_theta", 160_000.0),
+    "sliding_attention": ("local_theta", "local_rope_theta", 10_000.0),
+}
 _READ = ("dense_act_fn", "is_gated_act", "scale_decoder_outputs")  # of a T5, and written by none
 # The properties whose product is the length of an axis; see `convert.weight_map`.
 _AXES = {
@@ -82,7 +87,7 @@ def _key(name: str, default: Any = dataclasses.MISSING) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Sizes(abc.ABC):
-    """What all networks have; `model_type` is one of `fitting`, by default the first."""
+    """The sizes that all networks have; `model_type` is one of `fitting`, by default the first."""
 
     vocab_size: int
     emb_dim: int
@@ -104,24 +109,26 @@ class Sizes(abc.ABC):
             least = 0 if field.name == "position_offset" else 1
             if field.type is int and not _is_size(value, least):
                 raise UserError(
-                    f"network.{self.configuration}.{field.name} is {value!r}: it must be an "
-                    f"integer of at least {least}."
+                    f"network.{self.configuration}.{field.name}",
+                    value,
+                    f"but must be an integer of at least {least}",
                 )
 
     @classmethod
-    def of_fields(cls, fields: Mapping[str, Any]) -> "Sizes":
-        """Return the sizes among the fields of the trainer's class; ignore its numerics.
+    def from_fields(cls, fields: Mapping[str, Any]) -> "Sizes":
+        """Return the sizes from the fields of the trainer's class, ignoring its numerics.
 
         Raises:
           UserError: vocab_size is missing, or transformers has no such network.
         """
         if "vocab_size" not in fields:
             raise UserError(
-                f"No network.{cls.configuration}.vocab_size is given, which every model needs: "
-                "name the network with --config."
+                f"network.{cls.configuration}.vocab_size",
+                why="is not given, which every model needs",
+                to_set="name the network with --config",
             )
-        known = {field.name for field in dataclasses.fields(cls)}
-        return cls(**{name: value for name, value in fields.items() if name in known})
+        names = {field.name for field in dataclasses.fields(cls)}
+        return cls(**{name: value for name, value in fields.items() if name in names})
 
     def fields(self) -> dict[str, Any]:
         """Return the arguments of the trainer's class."""
@@ -140,7 +147,7 @@ class Sizes(abc.ABC):
 
     @property
     def output_scale(self) -> float:
-        """What transformers multiplies the inputs of a separate head by."""
+        """The factor by which transformers multiplies the inputs of a separate head."""
         return 1.0
 
     @property
@@ -164,8 +171,10 @@ class Sizes(abc.ABC):
         """Return config.json without a dtype; raise UserError if the family does not fit."""
         if self.family not in self.fitting:
             raise UserError(
-                f"model_type {self.family} cannot hold a network of {self.summary()}; leave "
-                f"--model_type out, for {self.fitting[0]}."
+                "model_type",
+                self.family,
+                f"but that cannot hold a network of {self.summary()}",
+                f"leave --model_type out, for {self.fitting[0]}",
             )
         fields = [field for field in dataclasses.fields(self) if "key" in field.metadata]
         return {
@@ -178,12 +187,12 @@ class Sizes(abc.ABC):
 
     @abc.abstractmethod
     def _derived(self) -> dict[str, Any]:
-        """Return the keys of config.json that are no single field."""
+        """Return the keys of config.json that are not the value of one field."""
 
     @classmethod
     @abc.abstractmethod
     def _read(cls, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the fields that no single key of config.json gives."""
+        """Return the fields that are not the value of one key of config.json."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -231,8 +240,10 @@ class T5Sizes(Sizes):
         super().__post_init__()
         if self.mlp_activations not in _FEED_FORWARD:
             raise UserError(
-                f"network.T5Config.mlp_activations is {self.mlp_activations!r}: transformers has "
-                f"no such network; it knows {', '.join(map(str, _FEED_FORWARD))}."
+                "network.T5Config.mlp_activations",
+                self.mlp_activations,
+                "but transformers has no such network",
+                f"set one of {', '.join(map(str, _FEED_FORWARD))}",
             )
 
     @property
@@ -242,12 +253,12 @@ class T5Sizes(Sizes):
 
     @property
     def tied(self) -> bool:
-        """Whether logits are read with the embedding."""
+        """Whether the embedding computes the logits, without a separate head."""
         return bool(self.logits_via_embedding)
 
     @property
     def fitting(self) -> tuple[str, ...]:
-        """mT5 is T5 1.1 with a multilingual vocabulary, but its class scales no tied head."""
+        """The families that can hold it: mT5 is a T5 1.1, but its class scales no tied head."""
         if self.own_relative_bias:
             return ("umt5",)
         if self.tied:
@@ -264,7 +275,7 @@ class T5Sizes(Sizes):
 
     @property
     def output_scale(self) -> float:
-        """emb_dim**-0.5 for a umT5."""
+        """The factor for a separate head: emb_dim**-0.5 for a umT5."""
         scaled = self.own_relative_bias and not self.tied
         return self.emb_dim**-0.5 if scaled else 1.0
 
@@ -287,8 +298,9 @@ class T5Sizes(Sizes):
         word = config.get("feed_forward_proj", "relu" if family == "t5" else "gated-gelu")
         if word not in _ACTIVATIONS:
             raise UserError(
-                f"config.json has feed_forward_proj {word!r}: the trainer's T5 computes "
-                f"{', '.join(_ACTIVATIONS)} only."
+                "feed_forward_proj of config.json",
+                word,
+                f"but the trainer's T5 computes {', '.join(_ACTIVATIONS)} only",
             )
         # The same in two keys of transformers, which wins.
         gate, _, name = word.rpartition("-")
@@ -307,7 +319,7 @@ class T5Sizes(Sizes):
 
 @dataclasses.dataclass(frozen=True)
 class EncoderSizes(Sizes):
-    """What both kinds of encoders have."""
+    """The sizes that both kinds of encoders have."""
 
     num_layers: int
     max_length: int
@@ -365,7 +377,7 @@ class BertSizes(EncoderSizes):
 
     @property
     def fitting(self) -> tuple[str, ...]:
-        """RoBERTa's table of positions begins with unused rows; XLM-R's network is its own."""
+        """The families that can hold it: only RoBERTa's positions begin with unused rows."""
         return ("roberta", "xlm-roberta") if self.position_offset else ("bert",)
 
     @property
@@ -383,7 +395,7 @@ class BertSizes(EncoderSizes):
         # transformers counts the positions of a RoBERTa from the id after its padding's.
         pad = -1 if config["model_type"] == "bert" else config.get("pad_token_id", 1)
         if not _is_size(pad, -1):
-            raise UserError(f"config.json has pad_token_id {pad!r}, which must be an id.")
+            raise UserError("pad_token_id of config.json", pad, "but must be an id")
         offset, rows = pad + 1, config.get("max_position_embeddings", 512)
         return {"position_offset": offset, "max_length": rows - offset, "next_sentence": False}
 
@@ -422,7 +434,7 @@ class ModernBertSizes(EncoderSizes):
     }
 
     def _derived(self) -> dict[str, Any]:
-        thetas = {"full_attention": self.global_theta, "sliding_attention": self.local_theta}
+        thetas = {kind: getattr(self, field) for kind, (field, *_) in _THETAS.items()}
         return {
             "layer_types": _layer_types(self.num_layers, self.global_every),
             "rope_parameters": {
@@ -440,60 +452,39 @@ class ModernBertSizes(EncoderSizes):
     def _read(cls, config: Mapping[str, Any]) -> dict[str, Any]:
         every = config.get("global_attn_every_n_layers", 3)
         if kinds := config.get("layer_types"):
-            others = [i for i, kind in enumerate(kinds) if i and kind == "full_attention"]
-            every = others[0] if others else len(kinds)
+            later = [i for i, kind in enumerate(kinds) if i and kind == "full_attention"]
+            every = later[0] if later else len(kinds)
             if kinds != _layer_types(len(kinds), every):
                 raise UserError(
-                    f"config.json has layer_types {kinds}: the trainer's layers with global "
-                    "attention are regular, beginning with the first."
+                    "layer_types of config.json",
+                    kinds,
+                    "but the trainer's layers with global attention are regular, beginning with "
+                    "the first",
                 )
-
-        kinds = dict(config.get("rope_parameters") or {})
-
-        def theta(kind: str, old: str, default: float) -> float:
-            rotary = {"rope_type": "default", **(kinds.pop(kind, None) or {})}
-            theta = rotary.pop("rope_theta", config.get(old, default))
-            if rotary != {"rope_type": "default"} or not _is_number(theta):
-                raise UserError(
-                    f"config.json has rope_parameters {config.get('rope_parameters')}: the "
-                    "trainer's modernbert computes rope_type 'default' with a rope_theta only."
-                )
-            return theta
-
-        read = {
-            "global_every": every,
-            "global_theta": theta("full_attention", "global_rope_theta", 160_000.0),
-            "local_theta": theta("sliding_attention", "local_rope_theta", 10_000.0),
-        }
-        if kinds:
-            raise UserError(
-                f"config.json has rope_parameters of {', '.join(kinds)}: the trainer's modernbert "
-                "has full_attention and sliding_attention only."
-            )
-        return read
+        return {"global_every": every, **_thetas(config)}
 
 
 KINDS: tuple[type[Sizes], ...] = (T5Sizes, BertSizes, ModernBertSizes)
 
 
-def of_gin(bindings: Bindings) -> Sizes:
+def read_gin(bindings: Bindings) -> Sizes:
     """Return the sizes that a run's gin binds; raise UserError if it binds no network."""
-    bound = {kind: bindings.of(kind.configuration) for kind in KINDS}
-    kind = next((kind for kind in KINDS if bound[kind]), T5Sizes)
-    return kind.of_fields(bound[kind])
+    fields = {kind: bindings.of(kind.configuration) for kind in KINDS}
+    kind = next((kind for kind in KINDS if fields[kind]), T5Sizes)
+    return kind.from_fields(fields[kind])
 
 
-def of_config(config: Mapping[str, Any]) -> Sizes:
+def read_config(config: Mapping[str, Any]) -> Sizes:
     """Return the sizes in a config.json; raise UserError if the trainer has no such network."""
     family = config.get("model_type", "")
     kind = next((kind for kind in KINDS if family in kind.families), None)
     if kind is None:
-        known = ", ".join(sorted(name for kind in KINDS for name in kind.families))
-        raise UserError(f"model_type {family!r} is not one of {known}.")
+        families = ", ".join(sorted(name for kind in KINDS for name in kind.families))
+        raise UserError("model_type", family, f"but must be one of {families}")
     for constant, value in kind.constants.items():
         _check_constant(config, constant, value, family)
-    named = {kind.aliases[name]: config[name] for name in kind.aliases if name in config}
-    config = {**config, **named}
+    renamed = {kind.aliases[name]: config[name] for name in kind.aliases if name in config}
+    config = {**config, **renamed}
     fields: dict[str, Any] = {}
     for field in dataclasses.fields(kind):
         if key := field.metadata.get("key"):
@@ -503,8 +494,10 @@ def of_config(config: Mapping[str, Any]) -> Sizes:
             what = "an integer above 0" if is_size else "a number of at least 0"
             if not (_is_size(value) if is_size else _is_number(value)):
                 raise UserError(
-                    f"config.json has {key} {config.get(key)!r}, which must be {what}: add what "
-                    "the model was trained with."
+                    f"{key} of config.json",
+                    config.get(key),
+                    f"but must be {what}",
+                    "add what the model was trained with",
                 )
     sizes = kind(**fields, **kind._read(config))
     return sizes if sizes.family == family else dataclasses.replace(sizes, model_type=family)
@@ -512,15 +505,16 @@ def of_config(config: Mapping[str, Any]) -> Sizes:
 
 def unknown(config: Mapping[str, Any], sizes: Sizes) -> set[str]:
     """Return the settings of a config.json that are neither kept nor refused nor in `NO_EFFECT`."""
-    known = {*sizes.config(), *sizes.aliases, *NO_EFFECT, *_READ}
-    return {name for name in config if name not in known and config[name] is not None}
+    names = {*sizes.config(), *sizes.aliases, *NO_EFFECT, *_READ}
+    return {name for name in config if name not in names and config[name] is not None}
 
 
 def _check_constant(config: Mapping[str, Any], key: str, value: Any, family: str) -> None:
     if config.get(key) not in (None, value):
         raise UserError(
-            f"config.json has {key} {config[key]!r}: the trainer's {family} computes {value!r} "
-            "only."
+            f"{key} of config.json",
+            config[key],
+            f"but the trainer's {family} computes {value!r} only",
         )
 
 
@@ -532,8 +526,32 @@ def _is_size(value: Any, least: int = 1) -> bool:
     return isinstance(value, int) and value >= least
 
 
+def _thetas(config: Mapping[str, Any]) -> dict[str, float]:
+    """Return the bases of a ModernBERT's rotary positions, by the name of our field."""
+    by_kind = config.get("rope_parameters") or {}
+    thetas = {}
+    for kind, (field, old_key, default) in _THETAS.items():
+        # transformers 5 keeps them by the kind of a layer, transformers 4 in a key of their own.
+        rotary = {"rope_type": "default", "rope_theta": config.get(old_key, default)}
+        rotary |= by_kind.get(kind) or {}
+        thetas[field] = rotary.pop("rope_theta")
+        if rotary != {"rope_type": "default"} or not _is_number(thetas[field]):
+            raise UserError(
+                "rope_parameters of config.json",
+                by_kind,
+                "but the trainer's modernbert computes rope_type 'default' with a rope_theta only",
+            )
+    if unknown_kinds := by_kind.keys() - _THETAS:
+        raise UserError(
+            "rope_parameters of config.json",
+            why=f"has {', '.join(sorted(unknown_kinds))}, but the trainer's modernbert has "
+            f"{' and '.join(_THETAS)} only",
+        )
+    return thetas
+
+
 def _special_ids(pad: int = 0) -> dict[str, int]:
-    """Return special ids for a model without tokenizer; transformers' own may be out of range."""
+    """Return special ids for a model without tokenizer; transformers' defaults may be too large."""
     return {f"{role}_token_id": 0 for role in ("cls", "sep", "bos", "eos")} | {"pad_token_id": pad}
 
 

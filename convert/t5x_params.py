@@ -26,14 +26,14 @@ def open_tree(paths: list[str]) -> Tree:
 
 def parameters(checkpoint: Tree) -> dict[str, LazyArray]:
     """Return the parameters, named without `target/`; raise UserError if there are none."""
-    found = {
+    arrays = {
         name.removeprefix("target/"): array
         for name, array in checkpoint.items()
         if name.startswith("target/")
     }
-    if not found:
-        raise UserError("The checkpoint has no `target`: it holds no parameters.")
-    return found
+    if not arrays:
+        raise UserError("the checkpoint", why="has no `target`, so it holds no parameters")
+    return arrays
 
 
 def _mean(arrays: list[LazyArray]) -> LazyArray:
@@ -49,24 +49,25 @@ def _mean(arrays: list[LazyArray]) -> LazyArray:
 
 def average(trees: list[dict[str, LazyArray]]) -> Tree:
     """Return the mean, summed in float32; raise UserError if the trees' tensors differ."""
-    first, *others = trees
-    if not others:
+    first, *rest = trees
+    if not rest:
         return first
-    for tree in others:
+    for tree in rest:
         differing = set(first) ^ set(tree)
         differing |= {n for n in set(first) & set(tree) if first[n].shape != tree[n].shape}
         if differing:
             raise UserError(
-                "Checkpoints of different networks cannot be averaged: they differ in "
-                f"{sorted(differing)[0]}."
+                why="checkpoints of different networks cannot be averaged, and these differ in "
+                f"{sorted(differing)[0]}"
             )
     return {name: _mean([tree[name] for tree in trees]) for name in first}
 
 
 def check_network(tree: Tree, sizes: S) -> S:
-    """Return `sizes` with own_relative_bias as the tree has it (umT5: a table in each layer).
+    """Return `sizes`, with own_relative_bias as the tree has it (umT5: a table in each layer).
 
-    Raises UserError if the tree is not exactly this network.
+    Raises:
+      UserError: the tree is not exactly this network.
     """
     if isinstance(sizes, T5Sizes):
         own_bias = any(_OWN_BIAS.search(name) for name in tree)
@@ -76,7 +77,7 @@ def check_network(tree: Tree, sizes: S) -> S:
 
 
 def checked(tree: Tree) -> Tree:
-    """Return the tree with the values of each parameter checked when it is read.
+    """Return the tree, whose parameters are checked for NaN and zeros when they are read.
 
     Names are paths of parameters, or of a state dict (`target/…`, `state/…`).
     """
@@ -100,14 +101,16 @@ def _check_values(name: str, array: np.ndarray) -> None:
     least, most = np.min(array), np.max(array)
     if least == most == 0 and not name.endswith(_MAY_BE_ZERO):
         raise UserError(
-            f"{name} holds nothing but zeros, which training never produces: its data are "
-            "missing, so take another checkpoint."
+            name,
+            why="holds nothing but zeros, which training never produces, so its data are missing",
+            to_set="take another checkpoint",
         )
     if not (np.isfinite(least) and np.isfinite(most)):
         count = int(array.size - np.isfinite(array).sum())
         raise UserError(
-            f"{name} holds {count} values that are NaN or infinite: the run had failed by then, "
-            "so take an earlier checkpoint."
+            name,
+            why=f"holds {count} values that are NaN or infinite, so the run had failed by then",
+            to_set="take an earlier checkpoint",
         )
 
 

@@ -35,7 +35,7 @@ _FLAX_FAMILIES = ("t5", "mt5")
 
 @dataclasses.dataclass(frozen=True)
 class ConversionOptions:
-    """What to make of a run's checkpoints."""
+    """How a run's checkpoints are converted."""
 
     sizes: Sizes
     out: Path  # the folder that receives `checkpoint_<step>/`
@@ -52,9 +52,9 @@ class ConversionOptions:
 def write_weights(
     folder: Path, tree: t5x_params.Tree, sizes: Sizes, options: ConversionOptions
 ) -> None:
-    """Write the files of `options.formats`; raise UserError for values that no training leaves."""
+    """Write the weights in `options.formats`; raise UserError for NaN or lost values."""
     tree, tensors = t5x_params.checked(tree), weight_map.tensors(sizes)
-    tree = weight_map.with_output_scale(tree, 1 / sizes.output_scale)
+    tree = weight_map.scale_output(tree, 1 / sizes.output_scale)
     # transformers reads logits with the embedding where there is no head.
     if isinstance(sizes, T5Sizes) and not (sizes.tied or _has_own_head(tree)):
         tensors = [t for t in tensors if t.target != "lm_head.weight"]
@@ -86,7 +86,7 @@ def _joined(
 
 
 def _request(run: TrainedRun, steps: list[int], options: ConversionOptions) -> dict[str, Any]:
-    """Return the record that a folder must have for its conversion to be skipped."""
+    """Return what a finished folder's record must hold, so that its conversion is skipped."""
     vocabulary = options.vocabulary
     request = {
         # The record is published, a path of this machine is not.
@@ -107,14 +107,14 @@ def _request(run: TrainedRun, steps: list[int], options: ConversionOptions) -> d
     return json.loads(json.dumps(request))
 
 
-def _formats(sizes: Sizes, asked: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the formats that the network has; raise UserError if it has none of those asked."""
+def _formats(sizes: Sizes, requested: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the requested formats that the network has; raise UserError if there are none."""
     has_flax = sizes.family in _FLAX_FAMILIES
-    if not (found := tuple(name for name in asked if has_flax or name != "flax")):
+    if not (formats := tuple(name for name in requested if has_flax or name != "flax")):
         raise UserError(
-            f"--formats flax is for T5 and mT5, and this is {sizes.family}: leave it out."
+            "--formats", "flax", f"but this is {sizes.family}, not T5 or mT5", "leave it out"
         )
-    return found
+    return formats
 
 
 def _folder(steps: list[int], options: ConversionOptions) -> Path:
@@ -123,7 +123,7 @@ def _folder(steps: list[int], options: ConversionOptions) -> Path:
 
 
 def convert_one(run: TrainedRun, steps: list[int], options: ConversionOptions) -> Path:
-    """Convert one checkpoint, or the mean of several; a UserError leaves nothing behind."""
+    """Convert one checkpoint, or the mean of several; after an error nothing is left."""
     folder, request = _folder(steps, options), _request(run, steps, options)
     vocabulary = options.vocabulary
     paths = [run.checkpoints[step] for step in steps]
@@ -150,15 +150,15 @@ def convert_one(run: TrainedRun, steps: list[int], options: ConversionOptions) -
 
 
 def _is_done(run: TrainedRun, steps: list[int], options: ConversionOptions) -> bool:
-    """Return whether the folder is there; write its card again if only that has changed."""
+    """Return whether the conversion exists; rewrite its card if only the metadata changed."""
     folder, request = _folder(steps, options), _request(run, steps, options)
-    done = atomic_output.read_record(folder)
-    if done is None or any(done.get(key) != value for key, value in request.items()):
+    record = atomic_output.read_record(folder)
+    if record is None or any(record.get(key) != value for key, value in request.items()):
         return False
-    if options.verify and done["proof"] is None:
+    if options.verify and record["proof"] is None:
         return False
     print(f"{folder} is done.")
-    if done != (described := done | options.metadata.record()):
+    if record != (described := record | options.metadata.record()):
         tree = t5x_params.open_tree([run.checkpoints[step] for step in steps])
         card.write(folder, run, described, t5x_params.check_network(tree, options.sizes))
         atomic_output.write_record(folder, described)
@@ -173,8 +173,7 @@ def convert(run: TrainedRun, options: ConversionOptions) -> Iterator[Path]:
     steps = sorted(run.checkpoints)
     if options.average > len(steps):
         raise UserError(
-            f"--average {options.average} needs that many checkpoints; {run.folder} holds "
-            f"{len(steps)}."
+            "--average", options.average, f"but {run.folder} holds {len(steps)} checkpoints"
         )
     groups = [steps[-options.average :]] if options.average > 1 else [[step] for step in steps]
     for group in groups:

@@ -1,4 +1,4 @@
-"""The vocabulary of a T5's run and the tokenizer of an encoder's, as Hugging Face tokenizers.
+"""Publishes a T5's vocabulary, or an encoder's tokenizer, as a Hugging Face tokenizer.
 
 TrainedVocabulary("ro.model", extra_ids=0).publish(Path("ro_hf"))
 TokenizerFolder("runs/ro_bert_tiny/tokenizer").publish(Path("bert_hf"), sizes)
@@ -33,7 +33,7 @@ _ROLES = ("pad", "cls", "sep", "bos", "eos")
 
 
 class TrainedVocabulary(NamedTuple):
-    """A SentencePiece model's path, or `BYTES`, and seqio's extra ids; loads no TensorFlow."""
+    """A T5's vocabulary: the path of a SentencePiece model, or `BYTES`, and seqio's extra ids."""
 
     path: str
     extra_ids: int
@@ -51,7 +51,7 @@ class TrainedVocabulary(NamedTuple):
         return len(load_sentencepiece(self.path, self.extra_ids))
 
     def fingerprint(self) -> str:
-        """Return the SHA-256 of what makes its ids."""
+        """Return a SHA-256 that changes when ids do."""
         model = b"" if self.is_bytes else read_bytes(self.path)
         return hashlib.sha256(model + repr(self[1:]).encode()).hexdigest()
 
@@ -66,7 +66,7 @@ class TrainedVocabulary(NamedTuple):
         return 2 if self.is_bytes else load_sentencepiece(self.path, self.extra_ids).unk_id()
 
     def unusual(self) -> str:
-        """Return the settings of a SentencePiece model that T5's own have otherwise, as text."""
+        """Return the settings in which a SentencePiece model differs from T5's own, as text."""
         if self.is_bytes:
             return ""
         model = read_model(self.path)
@@ -94,7 +94,7 @@ class TrainedVocabulary(NamedTuple):
     def config_ids(self, sizes: Sizes) -> dict[str, int]:
         """Return the special ids that config.json needs; raise UserError for another network."""
         if not 0 <= sizes.vocab_size - self.vocab_size < _ROUNDING:
-            raise UserError(_not_of(self.path, self.vocab_size, sizes))
+            raise _other_vocabulary(self.path, self.vocab_size, sizes)
         return {"eos_token_id": self.eos_id}
 
 
@@ -112,9 +112,9 @@ class TokenizerFolder(NamedTuple):
     def publish(self, folder: Path, sizes: Sizes | None = None) -> None:
         """Write the files, completed so that `AutoTokenizer` gives what training had.
 
-        That is: the first and last token of a sequence, the types of the tokens of two sentences,
-        the blank before a mask in the mask's own place, no more tokens than the network has
-        positions, and a name for each special token.
+        They get the first and last token of a sequence, the types of tokens in two sentences, a
+        mask that takes the blank before it, the network's longest sequence, and a name for each
+        special token.
         """
         self.write(folder)
         loaded, roles, config = self.load(), self.roles, self._json(_CONFIG)
@@ -149,42 +149,43 @@ class TokenizerFolder(NamedTuple):
 
     def fingerprint(self) -> str:
         """Return the SHA-256 of its files."""
-        found = hashlib.sha256()
+        digest = hashlib.sha256()
         for name, content in self._contents():
-            found.update(f"{name} {len(content)} ".encode() + content)
-        return found.hexdigest()
+            digest.update(f"{name} {len(content)} ".encode() + content)
+        return digest.hexdigest()
 
     def unusual(self) -> str:
-        """Return the kind of its pieces and of its words."""
+        """Return the kinds of pieces and words, as text."""
         content = json.loads(self.load().to_str())
         words = (content["pre_tokenizer"] or {"type": "none"})["type"]
         return f"{content['model']['type']} with words of {words}"
 
     def load(self) -> Any:
-        """Return the tokenizer as it encodes a corpus: special tokens in a text are text."""
+        """Return the tokenizer as it encodes a corpus, where special tokens are ordinary text."""
         import tokenizers
 
-        found = tokenizers.Tokenizer.from_str((epath.Path(self.path) / _TOKENIZER).read_text())
-        found.encode_special_tokens = True
-        found.no_truncation()
-        found.no_padding()
-        return found
+        loaded = tokenizers.Tokenizer.from_str((epath.Path(self.path) / _TOKENIZER).read_text())
+        loaded.encode_special_tokens = True
+        loaded.no_truncation()
+        loaded.no_padding()
+        return loaded
 
     def config_ids(self, sizes: Sizes) -> dict[str, int]:
         """Return the special ids that config.json needs; raise UserError for another network."""
         ids = self.load().get_vocab()
         if max(ids.values()) >= sizes.vocab_size:
-            raise UserError(_not_of(self.path, max(ids.values()) + 1, sizes))
-        named = {role: ids[token] for role, token in self.roles.items() if role in _ROLES}
-        found = {"bos": named.get("cls", 0), "eos": named.get("sep", 0)} | named
-        wanted, pad = sizes.config()["pad_token_id"], named.get("pad")
-        if isinstance(sizes, BertSizes) and sizes.position_offset and pad not in (None, wanted):
+            raise _other_vocabulary(self.path, max(ids.values()) + 1, sizes)
+        by_role = {role: ids[token] for role, token in self.roles.items() if role in _ROLES}
+        special = {"bos": by_role.get("cls", 0), "eos": by_role.get("sep", 0)} | by_role
+        padding, pad = sizes.config()["pad_token_id"], by_role.get("pad")
+        if isinstance(sizes, BertSizes) and sizes.position_offset and pad not in (None, padding):
             raise UserError(
-                f"{self.path} pads with id {pad}, but transformers counts the "
-                f"positions of a RoBERTa from its padding, which must be {wanted}; train with such "
-                "a tokenizer, or with position_offset 0."
+                self.path,
+                why=f"pads with id {pad}, but transformers counts the positions of a RoBERTa from "
+                f"its padding, which must be {padding}",
+                to_set="train with such a tokenizer, or with position_offset 0",
             )
-        return {f"{role}_token_id": i for role, i in found.items()}
+        return {f"{role}_token_id": i for role, i in special.items()}
 
     @property
     def roles(self) -> dict[str, str]:
@@ -211,11 +212,13 @@ class TokenizerFolder(NamedTuple):
 Vocabulary: TypeAlias = TrainedVocabulary | TokenizerFolder
 
 
-def _not_of(path: str, ids: int, sizes: Sizes) -> str:
-    return (
-        f"{path} has {ids} ids and the embedding {sizes.vocab_size} rows: before training set "
-        f"network.{sizes.configuration}.vocab_size to {-(-ids // _ROUNDING) * _ROUNDING}, later "
-        "give the vocabulary that the model was trained with by --vocabulary."
+def _other_vocabulary(path: str, ids: int, sizes: Sizes) -> UserError:
+    return UserError(
+        path,
+        why=f"has {ids} ids and the embedding {sizes.vocab_size} rows",
+        to_set=f"before training set network.{sizes.configuration}.vocab_size to "
+        f"{-(-ids // _ROUNDING) * _ROUNDING}, later give the vocabulary that the model was trained "
+        "with by --vocabulary",
     )
 
 
@@ -223,7 +226,7 @@ def _not_of(path: str, ids: int, sizes: Sizes) -> str:
 def load_sentencepiece(path: str, extra_ids: int = 0, marked: bool = False):
     """Return SentencePiece's encoder with seqio's sentinels, or raise UserError.
 
-    With `marked` the model's own sentinels have the mark ▁ of a word, if they lack it.
+    With `marked`, sentinels of the model that lack the mark ▁ of a word get it.
     """
     import sentencepiece
 
@@ -236,4 +239,4 @@ def load_sentencepiece(path: str, extra_ids: int = 0, marked: bool = False):
     try:
         return sentencepiece.SentencePieceProcessor(model_proto=model.SerializeToString())
     except RuntimeError as error:
-        raise UserError(f"{path} is not a SentencePiece model: {error}") from error
+        raise UserError(path, why=f"is not a SentencePiece model: {error}") from error

@@ -1,4 +1,4 @@
-"""Which T5X tensors become which Hugging Face tensor: one table, four guards.
+"""Maps T5X tensors to Hugging Face tensors: one table, four guards.
 
 A row of the table is (Hugging Face name, T5X path or paths, letters of the shape in T5X). Letters:
 V vocab_size, D emb_dim, A num_heads x head_dim, F mlp_dim, H num_heads, R buckets of distances, P
@@ -200,20 +200,22 @@ def _rows(sizes: Sizes) -> Rows:
 
 def tensors(sizes: Sizes) -> list[MappedTensor]:
     """Return every tensor of a network of these sizes; raise UserError if one is set twice."""
-    found: dict[str, MappedTensor] = {}
+    by_target: dict[str, MappedTensor] = {}
     for target, source, letters in _rows(sizes):
-        if target in found:
-            raise UserError(f"{target} is set twice, by {found[target].sources} and by {source}.")
+        if target in by_target:
+            raise UserError(
+                target, why=f"is set twice, by {by_target[target].sources} and by {source}"
+            )
         sources = (source,) if isinstance(source, str) else source
         shape = tuple(sizes.axis(letter) for letter in letters)
-        found[target] = MappedTensor(target, sources, letters, shape)
-    return list(found.values())
+        by_target[target] = MappedTensor(target, sources, letters, shape)
+    return list(by_target.values())
 
 
-def with_output_scale(tree: Tree, factor: float) -> Tree:
+def scale_output(tree: Tree, factor: float) -> Tree:
     """Return the parameters of a T5 whose logits are those of `tree`, times `factor`.
 
-    The scale of the last norm, by which the inputs of the head are multiplied, takes it.
+    The factor goes into the scale of the last norm, which multiplies the inputs of the head.
     """
     if factor == 1.0:
         return tree
@@ -224,42 +226,47 @@ def with_output_scale(tree: Tree, factor: float) -> Tree:
 
 def guard_sources(sizes: Sizes, shapes: Shapes) -> None:
     """Raise UserError unless a checkpoint's shapes by T5X path equal the table's."""
-    wanted = {source: tensor for tensor in tensors(sizes) for source in tensor.sources}
-    owner, advice = "The checkpoint", "Give the trained network with --config."
-    _guard(sizes, shapes, wanted, lambda tensor: tensor.shape, owner, advice)
+    by_source = {source: tensor for tensor in tensors(sizes) for source in tensor.sources}
+    owner, advice = "the checkpoint", "give the trained network with --config"
+    _guard(sizes, shapes, by_source, lambda tensor: tensor.shape, owner, advice)
 
 
 def guard_targets(sizes: Sizes, shapes: Shapes, owner: str) -> None:
     """Raise UserError unless the shapes by Hugging Face name of `owner` equal the table's."""
-    wanted = {tensor.target: tensor for tensor in tensors(sizes)}
-    advice = "Take a complete model with its language-modelling head."
-    _guard(sizes, shapes, wanted, lambda tensor: tensor.torch_shape, owner, advice)
+    by_target = {tensor.target: tensor for tensor in tensors(sizes)}
+    advice = "take a complete model with its language-modelling head"
+    _guard(sizes, shapes, by_target, lambda tensor: tensor.torch_shape, owner, advice)
 
 
 def _guard(
     sizes: Sizes,
     shapes: Shapes,
-    wanted: Mapping[str, MappedTensor],
+    tensors_by_name: Mapping[str, MappedTensor],
     shape_of: Callable[[MappedTensor], tuple[int, ...]],
     owner: str,
     advice: str,
 ) -> None:
-    unknown, missing = sorted(shapes.keys() - wanted), sorted(wanted.keys() - shapes)
-    reasons = [f"no rule takes its {_some(unknown)}"] if unknown else []
-    reasons += [f"it lacks {_some(missing)}"] if missing else []
+    unknown, missing = (
+        sorted(shapes.keys() - tensors_by_name),
+        sorted(tensors_by_name.keys() - shapes),
+    )
+    reasons = [f"no rule takes its {_first_names(unknown)}"] if unknown else []
+    reasons += [f"it lacks {_first_names(missing)}"] if missing else []
     for name, shape in shapes.items() if not reasons else ():
-        if tuple(shape) != (needed := shape_of(wanted[name])):
-            fields = ", ".join(map(sizes.axis_fields, wanted[name].letters))
+        if tuple(shape) != (needed := shape_of(tensors_by_name[name])):
+            fields = ", ".join(map(sizes.axis_fields, tensors_by_name[name].letters))
             reasons = [f"{name} has shape {[*shape]}, but {fields} need {[*needed]}"]
             break
     if reasons:
         raise UserError(
-            f"{owner} is not the network that its configuration names ({sizes.family}, "
-            f"{sizes.summary()}): {', and '.join(reasons)}. {advice}"
+            owner,
+            why=f"is not the network that its configuration names ({sizes.family}, "
+            f"{sizes.summary()}): {', and '.join(reasons)}",
+            to_set=advice,
         )
 
 
-def _some(names: list[str]) -> str:
+def _first_names(names: list[str]) -> str:
     rest = f" and {len(names) - 2} more" if len(names) > 2 else ""
     return ", ".join(names[:2]) + rest
 
@@ -283,19 +290,19 @@ NEXT_SENTENCE = tuple(
 def present(named: Mapping[str, V], sizes: Sizes) -> dict[str, V]:
     """Return a published model's tensors by the table's names.
 
-    Copies and parts that a network of these sizes does not have are left out. A T5's embedding that
-    was saved under another of its names alone has its own.
+    Copies, and parts that a network of these sizes does not have, are left out. A T5's embedding
+    that was saved only under another name gets the table's.
     """
-    found = {}
+    values = {}
     for name, value in named.items():
         for old, new in _OLD_NAMES.items():
             name = name.replace(old, new)
         if not _UNUSED.fullmatch(name):
-            found[name] = value
+            values[name] = value
     if isinstance(sizes, T5Sizes):
         copies = [value for name, value in named.items() if _T5_EMBEDDING.fullmatch(name)]
-        found |= {"shared.weight": copies[0]} if copies and "shared.weight" not in found else {}
+        values |= {"shared.weight": copies[0]} if copies and "shared.weight" not in values else {}
         absent: tuple[str, ...] = ("lm_head.weight",) if sizes.tied else ()
     else:
         absent = () if isinstance(sizes, BertSizes) and sizes.next_sentence else NEXT_SENTENCE
-    return {name: value for name, value in found.items() if name not in absent}
+    return {name: value for name, value in values.items() if name not in absent}

@@ -39,12 +39,13 @@ _HOW_TO_READ = (
     "A model that is no better than the n-grams has learned little of the language. Without any "
     "training it fills in no words and prefers 50% of the right sentences."
 )
+_NAME_TEXT = "name held-out documents of yours with --text"
 _PACKAGES = ("datasets", "flax", "jax", "numpy", "sentencepiece", "tokenizers")
 
 
 @guarded
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run the requested command."""
+    """Measure the models, write and print the results."""
     parser = arguments.parser("python -m evaluation", __doc__)
     add = parser.add_argument
     about = "runs, checkpoints, Hugging Face folders or hub names"
@@ -70,60 +71,66 @@ def _evaluate(flags: argparse.Namespace) -> None:
     flags.out = flags.out or arguments.result_path("evaluation.json")
     arguments.check_output_file("--out", flags.out)
     if flags.max_chars > _MOST_CHARS:
-        raise UserError(f"--max_chars is {flags.max_chars}, but may be at most {_MOST_CHARS}")
+        raise UserError("--max_chars", flags.max_chars, f"but may be at most {_MOST_CHARS}")
     language = _language(flags.language)
-    found = [m for path in flags.models for m in models.find(path, flags.every_checkpoint)]
-    for model in found:
+    candidates = [m for path in flags.models for m in models.find(path, flags.every_checkpoint)]
+    for model in candidates:
         model.objective(flags.objective)  # refuses before anything is measured
     passages, pairs = _read(flags, language)
     settings = _settings(flags, language, passages, pairs)
     baseline = _baseline(flags, passages, pairs)
-    known = {f"baseline/{name}": value for name, (value, *_) in baseline["measures"].items()}
-    done: list[dict[str, Any]] = []
-    for model in found:
+    baselines = {f"baseline/{name}": value for name, (value, *_) in baseline["measures"].items()}
+    rows: list[dict[str, Any]] = []
+    for model in candidates:
         guesser = model.load(model.objective(flags.objective))
-        taken = _measure(guesser, model.title, flags, passages, pairs)
+        figures = _measure(guesser, model.title, flags, passages, pairs)
         if model.run and model.step is not None:
-            values = {name: measure.value for name, measure in taken.items()}
-            values |= {name: known[name] for each in taken if (name := f"baseline/{each}") in known}
+            values = {name: measure.value for name, measure in figures.items()}
+            values |= {
+                name: baselines[name]
+                for each in figures
+                if (name := f"baseline/{each}") in baselines
+            }
             results.add_to_run(model.run, results.series(settings), model.step, values)
-        done.append(_result(model, model.objective(flags.objective), passages, taken))
-        results.save(flags.out, settings, [*done, baseline])
-    print(results.table([*done, baseline]))
+        rows.append(_result(model, model.objective(flags.objective), passages, figures))
+        results.save(flags.out, settings, [*rows, baseline])
+    print(results.table([*rows, baseline]))
     print(f"\n{_HOW_TO_READ}")
 
 
 def _language(name: str) -> table.Language:
-    """Return a language of FineWeb-2, or English, which it lacks."""
+    """Return a language of FineWeb-2, or English, which FineWeb-2 lacks."""
     if name.strip().casefold() in table.ENGLISH:
         return table.Language("eng_Latn", "English", "en", "English", 0, 0, 0, 0, 0)
     return table.find(name)
 
 
 def _settings(flags, language, passages, pairs) -> dict[str, Any]:
-    """Return what figures next to each other must share; texts are known by their content."""
+    """Return the settings that comparable figures share; texts are told apart by a hash."""
     names = ("objective", "passages", "max_chars", "seed")
-    found = {"language": language.code, "without": sorted(flags.without)}
-    found |= {name: getattr(flags, name) for name in names}
-    for name, read in (("text", passages), ("pairs", pairs)):
-        given = getattr(flags, name)
-        found[name] = given and pathlib.PurePath(given).name
-        found[f"{name}_sha256"] = hashlib.sha256(json.dumps(read).encode()).hexdigest()
-    return found
+    settings = {"language": language.code, "without": sorted(flags.without)}
+    settings |= {name: getattr(flags, name) for name in names}
+    for name, content in (("text", passages), ("pairs", pairs)):
+        path = getattr(flags, name)
+        settings[name] = path and pathlib.PurePath(path).name
+        settings[f"{name}_sha256"] = hashlib.sha256(json.dumps(content).encode()).hexdigest()
+    return settings
 
 
 def _read(
     flags: argparse.Namespace, language: table.Language
 ) -> tuple[list[tuple[str, ...]], list[minimal_pairs.Pair]]:
     """Return the passages and the pairs, as the flags name them."""
-    known = lambda text: normalize(text, cedilla=language.tag == "ro")
+    normal = lambda text: normalize(text, cedilla=language.tag == "ro")
     passages: list[tuple[str, ...]] = []
     pairs: list[minimal_pairs.Pair] = []
     if not {"text", "words"} <= {*flags.without}:
-        texts = map(known, _documents(flags.text, language))
+        texts = map(normal, _documents(flags.text, language))
         passages = list(hidden_text.cut_passages(texts, flags.passages, flags.max_chars))
         if not passages:
-            raise UserError("the text has no passage of 20 words or more, separated by blanks")
+            raise UserError(
+                "the text", why="has no passage of 20 words or more, separated by blanks"
+            )
     if "pairs" not in flags.without:
         if flags.pairs:
             pairs = minimal_pairs.read_file(flags.pairs)
@@ -131,10 +138,11 @@ def _read(
             pairs = minimal_pairs.read_hub(language.code.partition("_")[0])
         if not pairs:
             raise UserError(
-                f"no minimal pair was found in {flags.pairs or minimal_pairs.MULTIBLIMP}: name a "
-                "file of pairs with --pairs, or leave that measure out with --without pairs"
+                flags.pairs or minimal_pairs.MULTIBLIMP,
+                why="holds no minimal pair",
+                to_set=minimal_pairs.OTHER_PAIRS,
             )
-        pairs = [pair._replace(good=known(pair.good), bad=known(pair.bad)) for pair in pairs]
+        pairs = [pair._replace(good=normal(pair.good), bad=normal(pair.bad)) for pair in pairs]
     return passages or [tuple(pair.good.split()) for pair in pairs], pairs
 
 
@@ -143,30 +151,30 @@ def _documents(path: str | None, language: table.Language) -> Iterable[str]:
         return read_documents(path)
     if not language.test_documents:
         raise UserError(
-            f"FineWeb-2 has no held-out documents of {language.name}: name yours with --text"
+            "FineWeb-2", why=f"has no held-out documents of {language.name}", to_set=_NAME_TEXT
         )
     try:
         return read_documents(table.FINEWEB2, config=language.code, split="test")
     except UserError as error:  # in a class that says whether it may pass
-        raise type(error)(f"{error}: name held-out documents of yours with --text") from error
+        raise type(error)(why=error.fault, to_set=_NAME_TEXT) from error
 
 
 def _measure(
     guesser: Guesser, title: str, flags: argparse.Namespace, passages, pairs
 ) -> dict[str, measures.Measure]:
     """Return the measures of a model, and report progress."""
-    found: dict[str, measures.Measure] = {}
+    figures: dict[str, measures.Measure] = {}
     if "text" not in flags.without:
         _show(title, f"{len(passages):,} passages")
-        found |= measures.bits_per_byte(passages, guesser, flags.seed)
+        figures |= measures.bits_per_byte(passages, guesser, flags.seed)
     if "words" not in flags.without and guesser.fills_in:
         _show(title, f"words of {len(passages):,} passages")
         counts = collections.Counter(itertools.chain.from_iterable(passages))
-        found |= measures.filled_in_words(passages, counts, guesser, flags.seed)
+        figures |= measures.filled_in_words(passages, counts, guesser, flags.seed)
     if pairs:
         _show(title, f"{len(pairs):,} pairs of sentences")
-        found |= measures.preferred_sentences(pairs, guesser)
-    return found
+        figures |= measures.preferred_sentences(pairs, guesser)
+    return figures
 
 
 def _show(title: str, what: str) -> None:
@@ -176,7 +184,7 @@ def _show(title: str, what: str) -> None:
 def _baseline(flags, passages, pairs) -> dict[str, Any]:
     """Return the results of n-grams, as `_result` does."""
     guesser = NgramGuesser(passages, hides_all=flags.objective == models.PREFIX_LM)
-    taken = _measure(guesser, "n-grams", flags, passages, pairs)
+    figures = _measure(guesser, "n-grams", flags, passages, pairs)
     text = "".join(itertools.chain.from_iterable(passages))
     return {
         "name": "n-grams of the other passages",
@@ -185,12 +193,12 @@ def _baseline(flags, passages, pairs) -> dict[str, Any]:
         "objective": "n_grams",
         "parameters": len(guesser.counts),
         "bytes_per_token": len(text.encode()) / len(text),
-        "measures": {name: list(measure) for name, measure in taken.items()},
+        "measures": {name: list(measure) for name, measure in figures.items()},
         **results.provenance(),
     }
 
 
-def _result(model, objective, passages, taken) -> dict[str, Any]:
+def _result(model, objective, passages, figures) -> dict[str, Any]:
     sample = [" ".join(words) for words in passages[:100]]
     tokens = sum(len(model.encoder.ids_of(text)) for text in sample)
     return {
@@ -200,7 +208,7 @@ def _result(model, objective, passages, taken) -> dict[str, Any]:
         "objective": objective,
         "parameters": model.count_parameters(),
         "bytes_per_token": sum(len(text.encode()) for text in sample) / tokens,
-        "measures": {name: list(measure) for name, measure in taken.items()},
+        "measures": {name: list(measure) for name, measure in figures.items()},
         **results.provenance(*_PACKAGES),
     }
 

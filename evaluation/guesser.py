@@ -1,4 +1,4 @@
-"""Asks a model for hidden text: what probability it gives it, and whether it would write it.
+"""Asks a model for hidden text: how probable it finds it, and whether it would write it.
 
     guesser = ModelGuesser("span_corruption", encoder, scorer.score)
     guesser.guess([hidden_text])               # [Guess(log_prob=-7.1, is_written=False)]

@@ -1,4 +1,4 @@
-"""Hidden spans and hidden words of passages: what a model must guess from the rest.
+"""Hides spans and words of passages, which a model must guess from the rest.
 
     passages = list(cut_passages(documents, count=400))
     text = hide_spans(passages[0], np.random.default_rng(0))
@@ -37,12 +37,12 @@ class HiddenText:
 
     def parts(self) -> list[tuple[str, bool]]:
         """Return the text in parts, each with whether it is hidden; spaces are between them."""
-        found, at = [], 0
+        pieces, at = [], 0
         for start, end in self.spans:
-            found += [(self.words[at:start], False), (self.words[start:end], True)]
+            pieces += [(self.words[at:start], False), (self.words[start:end], True)]
             at = end
-        found.append((self.words[at:], False))
-        return [(" ".join(words), hidden) for words, hidden in found if words]
+        pieces.append((self.words[at:], False))
+        return [(" ".join(words), hidden) for words, hidden in pieces if words]
 
 
 def cut_passages(
@@ -52,17 +52,17 @@ def cut_passages(
 
     A passage has at most `max_chars` characters and at least 20 words.
     """
-    found = 0
+    total = 0
     for document in documents:
-        taken = 0
+        of_document = 0
         for passage in _passages(document.split(), max_chars):
-            if taken == per_document:
+            if of_document == per_document:
                 break
-            if found == count:
+            if total == count:
                 return
             if len(passage) >= _FEWEST_WORDS:
                 yield passage
-                found, taken = found + 1, taken + 1
+                total, of_document = total + 1, of_document + 1
 
 
 def _passages(words: Sequence[str], max_chars: int) -> Iterator[tuple[str, ...]]:
@@ -83,8 +83,8 @@ def hide_spans(words: Sequence[str], rng: np.random.Generator) -> HiddenText:
     num_hidden = max(1, round(DENSITY * len(words)))
     num_spans = max(1, round(num_hidden / MEAN_SPAN))
     hidden = _random_parts(num_hidden, num_spans, rng)
-    kept = _random_parts(len(words) - num_hidden, num_spans + 1, rng)[:-1]
-    ends = np.cumsum(np.stack([kept, hidden], axis=1).ravel()).reshape(-1, 2).tolist()
+    visible = _random_parts(len(words) - num_hidden, num_spans + 1, rng)[:-1]
+    ends = np.cumsum(np.stack([visible, hidden], axis=1).ravel()).reshape(-1, 2).tolist()
     return HiddenText(tuple(words), tuple((start, end) for start, end in ends))
 
 

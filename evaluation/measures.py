@@ -1,4 +1,4 @@
-"""What is measured of a model, each measure with its number of cases and standard error.
+"""Measures models; each figure has its standard error and number of cases.
 
 bits_per_byte(passages, guesser, seed=0)
 filled_in_words(passages, counts, guesser, seed=0)
@@ -20,7 +20,7 @@ _CLASSES = {"1_100": 100, "101_1000": 1_000, "1001_on": math.inf}
 
 
 class Measure(NamedTuple):
-    """A figure, its standard error, and how many cases it is of."""
+    """A figure, its standard error, and its number of cases."""
 
     value: float
     error: float
@@ -32,11 +32,11 @@ def bits_per_byte(
 ) -> dict[str, Measure]:
     """Return the bits that a byte of hidden text costs, and the share of unknown pieces in it.
 
-    Cases are bytes, and pieces.
+    The cases are bytes and pieces.
     """
     rng = np.random.default_rng(seed)
     texts = [guesser.hide(words, rng) for words in passages]
-    bits = [-each.log_prob / math.log(2) for each in guesser.guess(texts)]
+    bits = [-guess.log_prob / math.log(2) for guess in guesser.guess(texts)]
     return {
         "bits_per_byte": ratio(bits, [text.num_bytes for text in texts]),
         "unknown_pieces": _share(*guesser.unknown(texts)),
@@ -52,8 +52,8 @@ def ratio(numerators: Sequence[float], denominators: Sequence[float]) -> Measure
     return Measure(float(value), error, int(below.sum()))
 
 
-def _share(found: int, cases: int) -> Measure:
-    share = found / cases if cases else math.nan
+def _share(count: int, cases: int) -> Measure:
+    share = count / cases if cases else math.nan
     return Measure(share, math.sqrt(share * (1 - share) / cases) if cases else math.nan, cases)
 
 
@@ -63,9 +63,9 @@ def filled_in_words(
     guesser: Guesser,
     seed: int = 0,
 ) -> dict[str, Measure]:
-    """Return the share of hidden words that the model fills in, also by their frequency.
+    """Return the share of hidden words that the model fills in, in all and by frequency.
 
-    `counts` tell how frequent words are: `filled_in_1_100` is of the hundred most frequent.
+    `counts` are the frequencies of words: `filled_in_1_100` is for the hundred most frequent.
     """
     rng = np.random.default_rng(seed)
     texts = [hidden for words in passages for hidden in hide_words(words, rng)]
@@ -80,7 +80,7 @@ def filled_in_words(
 
 
 def preferred_sentences(pairs: Sequence[Pair], guesser: Guesser) -> dict[str, Measure]:
-    """Return the share of pairs whose right sentence gets more probability, also by their kind."""
+    """Return the share of pairs whose right sentence is more probable, in all and by kind."""
     sentences = [text for pair in pairs for text in pair[:2]]
     covers = [guesser.cover(sentence.split()) for sentence in sentences]
     guesses = iter(guesser.guess([text for cover in covers for text in cover]))

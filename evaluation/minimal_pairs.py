@@ -1,6 +1,6 @@
-"""Minimal pairs: a sentence, and the same with a mistake.
+"""Reads minimal pairs: a sentence, and the same with a mistake.
 
-    read_hub("ron")                        # MultiBLiMP's of a language
+    read_hub("ron")                        # MultiBLiMP's pairs of a language
     read_file("pairs.jsonl")               # {"good": "Ana are mere.", "bad": "Ana au mere."}
 
 MultiBLiMP has agreement in number, person and gender (Jumelet et al. 2025, arXiv:2504.02768).
@@ -12,6 +12,7 @@ from common.errors import UserError
 from common.small_files import parse_json
 
 MULTIBLIMP = "jumelet/multiblimp"
+OTHER_PAIRS = "name a file of pairs with --pairs, or leave them out with --without pairs"
 _RETRY_SECONDS = 60.0  # of a hub that does not answer
 
 
@@ -40,11 +41,8 @@ def read_hub(language: str) -> list[Pair]:
         source.peek("train", limit_s=_RETRY_SECONDS)  # raises the mistakes in one sentence
         rows = sampling.documents(source, "train", shuffle=False)
         return [Pair(row["good"], row["bad"], row["kind"]) for row in rows]
-    except ValueError as error:
-        raise UserError(
-            f"{str(error).rstrip('.')}: name a file of pairs with --pairs, or leave them out with "
-            "--without pairs"
-        ) from error
+    except UserError as error:
+        raise UserError(why=error.fault, to_set=OTHER_PAIRS) from error
 
 
 def read_file(path: str) -> list[Pair]:
@@ -57,17 +55,17 @@ def read_file(path: str) -> list[Pair]:
         with open(path, encoding="utf-8-sig") as file:
             lines = list(file)  # splitlines() would also split at U+2028, which JSON may contain
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} cannot be read: {error}") from error
-    found = []
+        raise UserError(path, why=f"cannot be read: {error}") from error
+    pairs = []
     for number, line in enumerate(lines, 1):
         try:
             row = parse_json(line)
             pair = Pair(row["good"], row["bad"], row.get("kind", ""))
         except (ValueError, LookupError) as error:
             raise UserError(
-                f'{path}:{number} is not an object such as {{"good": "…", "bad": "…"}}'
+                f"{path}:{number}", why='is not an object such as {"good": "…", "bad": "…"}'
             ) from error
         if not all(isinstance(text, str) and text.strip() for text in pair[:2]):
-            raise UserError(f"{path}:{number} has no text under good or bad")
-        found.append(pair)
-    return found
+            raise UserError(f"{path}:{number}", why="has no text under good or bad")
+        pairs.append(pair)
+    return pairs

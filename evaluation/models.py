@@ -1,4 +1,4 @@
-"""Models to evaluate: checkpoints of runs, and Hugging Face folders.
+"""Finds the models to evaluate: checkpoints of runs, and Hugging Face folders.
 
 for model in find("runs/ro_t5x_base", every_checkpoint=True):
     guesser = model.load(SPAN_CORRUPTION)
@@ -58,7 +58,7 @@ class Model:
         return self.name if self.step is None else f"{self.name}, step {self.step:,}"
 
     def objective(self, of_t5: str) -> str:
-        """Return the objective that it is measured by: `of_t5`, or the encoders'.
+        """Return the objective that the model is measured by: `of_t5`, or that of encoders.
 
         Raises:
           UserError: it is an encoder, which continues no text.
@@ -89,37 +89,37 @@ class Model:
 def find(path: str, every_checkpoint: bool = False) -> list[Model]:
     """Return the models of a run, a checkpoint, a Hugging Face folder or a name of the hub.
 
-    Of a run it is the newest, or all in the order of their steps.
+    For a run, that is the newest checkpoint, or all of them in the order of their steps.
 
     Raises:
-      UserError: there is none, its network is none of ours, or its vocabulary is missing or has no
-        sentinels.
+      UserError: there is no model, the trainer has no such network, or the vocabulary is missing
+        or has no sentinels.
     """
     folder = pathlib.Path(path)
     if (folder / "config.json").is_file() or hub.is_name(path):
-        return [_of_folder(path.rstrip("/"), hub.download(path, from_hf.FILES))]
-    if converted := [each.parent for each in folder.glob("checkpoint_*/config.json")]:
-        steps = {layout.step_of(str(each)) or -1: each for each in converted}
-        found = [_of_folder(folder.name, each) for _, each in sorted(steps.items())]
+        return [_folder_model(path.rstrip("/"), hub.download(path, from_hf.FILES))]
+    if converted := [config.parent for config in folder.glob("checkpoint_*/config.json")]:
+        steps = {layout.step_of(str(part)) or -1: part for part in converted}
+        candidates = [_folder_model(folder.name, part) for _, part in sorted(steps.items())]
     else:
-        found = _of_run(model_dir.open_run(path))
-    return found if every_checkpoint else found[-1:]
+        candidates = _run_models(model_dir.open_run(path))
+    return candidates if every_checkpoint else candidates[-1:]
 
 
-def _of_run(run: model_dir.TrainedRun) -> list[Model]:
+def _run_models(run: model_dir.TrainedRun) -> list[Model]:
     """Return the models of all checkpoints."""
     folders = [ROOT, pathlib.Path.cwd()]
     sizes, bindings = model_dir.network(run)
     if isinstance(sizes, EncoderSizes):
         places = [pathlib.Path(run.folder) / vocabulary.TOKENIZER]
-        bound = bindings and (
+        tokenizer = bindings and (
             bindings.of("tokenizer").get("path") or bindings.first("tokenizer_file")
         )
-        places += [folder / bound for folder in folders] if isinstance(bound, str) else []
+        places += [folder / tokenizer for folder in folders] if isinstance(tokenizer, str) else []
         encoder = _tokenizer_of(places, run.folder)
     else:
         trained = vocabulary.vocabulary_of(run, bindings, folders=folders)
-        encoder = text_encoder.of_vocabulary(trained, run.folder)
+        encoder = text_encoder.vocabulary_encoder(trained, run.folder)
     return [
         Model(
             run.name,
@@ -133,10 +133,12 @@ def _of_run(run: model_dir.TrainedRun) -> list[Model]:
     ]
 
 
-def _of_folder(name: str, folder: pathlib.Path) -> Model:
+def _folder_model(name: str, folder: pathlib.Path) -> Model:
     sizes, tree = from_hf.network_of(HfCheckpoint.open(folder))
     is_encoder = isinstance(sizes, EncoderSizes)
-    encoder = _tokenizer_of([folder], str(folder)) if is_encoder else text_encoder.of_folder(folder)
+    encoder = (
+        _tokenizer_of([folder], str(folder)) if is_encoder else text_encoder.folder_encoder(folder)
+    )
     return Model(name, str(folder), None, sizes, encoder, lambda: tree)
 
 
@@ -144,7 +146,7 @@ def _tokenizer_of(places: list[pathlib.Path], owner: str) -> TextEncoder:
     """Return the vocabulary of an encoder, in the first of `places` that has a tokenizer."""
     for place in places:
         if place.is_file() or (place / "tokenizer.json").is_file():
-            return text_encoder.of_tokenizer(place, owner)
+            return text_encoder.tokenizer_encoder(place, owner)
     raise UserError(
         owner,
         why=f"has no tokenizer: there is no {places[0] / 'tokenizer.json'}",

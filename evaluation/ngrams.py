@@ -3,9 +3,10 @@
 guesser = NgramGuesser(passages)
 guesser.guess([hidden_text])               # [Guess(log_prob=-9.3, is_written=False)]
 
-It counts the passages that are measured, but for the one that it is asked about. A character's
-probability mixes those behind its last 0, 1, … 4 characters, each interpolated with the one before
-as if that had been seen `PRIOR` times (MacKay and Peto 1995, doi:10.1017/S1351324900000218).
+It counts the measured passages, except for the one that it is asked about. A character's
+probability mixes those after the last 0, 1, … 4 characters: each estimate counts the shorter
+context's as if it had been seen `PRIOR` times (MacKay and Peto 1995,
+doi:10.1017/S1351324900000218).
 """
 
 import collections
@@ -23,9 +24,9 @@ ORDER, PRIOR = 5, 8.0  # characters with the one that is guessed; the best on da
 
 
 class NgramGuesser(Guesser):
-    """N-grams of passages, each a sequence of words; they read what precedes hidden text alone.
+    """N-grams of passages, which see only what precedes hidden text.
 
-    `hides_all`: bits per byte are measured of all words, as of a T5 that continues text.
+    With `hides_all`, bits per byte are measured on all words, as for a T5 that continues text.
     """
 
     def __init__(self, passages: Sequence[tuple[str, ...]], hides_all: bool = False):
@@ -41,41 +42,43 @@ class NgramGuesser(Guesser):
         return 0, sum(len(span) for text in texts for span in text.hidden)
 
     def guess(self, texts: Sequence[HiddenText]) -> list[Guess]:
-        """Return the guesses; the space behind each span counts as its end."""
+        """Return a guess of each text; the space behind a span counts as its end."""
         return [self._guess(text) for text in texts]
 
     def _guess(self, text: HiddenText) -> Guess:
-        known = text.words in self._passages
-        own = _counted(text.words) if known else collections.Counter[str]()
+        is_counted = text.words in self._passages
+        own_counts = _counted(text.words) if is_counted else collections.Counter[str]()
         log_prob, is_written = 0.0, True
         for start, end in text.spans:
             before = " ".join(["", *text.words[:start], ""])
             hidden = " ".join([*text.words[start:end], ""])
             for i, character in enumerate(hidden):
                 context = (before + hidden[:i])[-(ORDER - 1) :]
-                of = functools.partial(self._probability, own, context)
+                of = functools.partial(self._probability, own_counts, context)
                 log_prob += math.log(of(character))
                 is_written = is_written and character == max(self._alphabet, key=of)
         return Guess(log_prob, is_written)
 
-    def _probability(self, own: collections.Counter[str], context: str, character: str) -> float:
-        found = 1 / sys.maxunicode
+    def _probability(
+        self, own_counts: collections.Counter[str], context: str, character: str
+    ) -> float:
+        probability = 1 / sys.maxunicode
         for n in range(len(context) + 1):
             last = context[len(context) - n :]
-            seen = self.counts["…" + last] - own["…" + last]
+            seen = self.counts["…" + last] - own_counts["…" + last]
             if not seen:
                 break
-            times = self.counts[last + character] - own[last + character]
-            found = (times + PRIOR * found) / (seen + PRIOR)
-        return found
+            times = self.counts[last + character] - own_counts[last + character]
+            probability = (times + PRIOR * probability) / (seen + PRIOR)
+        return probability
 
 
 @functools.lru_cache(maxsize=1)  # the hidden words of a passage are guessed one after the other
 def _counted(words: tuple[str, ...]) -> collections.Counter[str]:
-    """Return how often each n-gram occurs, and under "…" and a context what follows it."""
+    """Return how often each n-gram occurs, and, under "…" and a context, how often it goes on."""
     text = " ".join(["", *words, ""])
-    found = collections.Counter[str]()
+    counts = collections.Counter[str]()
     for i, n in itertools.product(range(1, len(text)), range(ORDER)):
         if n <= i:
-            found.update((text[i - n : i + 1], "…" + text[i - n : i]))
-    return found
+            counts.update((text[i - n : i + 1], "…" + text[i - n : i]))
+    return counts

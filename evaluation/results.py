@@ -1,4 +1,4 @@
-"""Results of evaluation: a JSON file, the table, and what enters a run.
+"""Writes results of evaluation: a JSON file, a table, and figures into the run.
 
 The file is {"settings": …, "models": [{"name", "step", "parameters", "bytes_per_token",
 "measures": {name: [value, standard error, cases]}, …}]}. It is written after each model.
@@ -34,7 +34,7 @@ _COLUMNS = (
 
 
 def provenance(*packages: str) -> dict[str, Any]:
-    """Return what made a result: the versions of this project and of packages, and the date."""
+    """Return the versions of this project and of packages, and the date."""
     return {
         "version": version(),
         "versions": {package: importlib.metadata.version(package) for package in packages},
@@ -48,7 +48,7 @@ def save(path: str, settings: Mapping[str, Any], models: list[dict[str, Any]]) -
 
 
 def write(path: str, text: str) -> None:
-    """Write a file atomically, and the folder that it is in."""
+    """Write a file atomically, and make its folder."""
     os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
     replace_file(path, text.encode())
 
@@ -78,7 +78,7 @@ def _cell(measure: list[float] | None, form: str) -> str:
 
 
 def series(settings: Mapping[str, Any]) -> str:
-    """Return the name of a run's figures, which only figures of equal settings share."""
+    """Return a name for a run's figures; only figures of equal settings share it."""
     same = {name: value for name, value in settings.items() if name != "without"}
     digest = hashlib.sha256(json.dumps(same, sort_keys=True).encode()).hexdigest()[:6]
     text = re.sub(r"\W+", "_", pathlib.PurePath(settings["text"] or "fineweb2").stem)
@@ -89,15 +89,14 @@ def add_to_run(run: pathlib.Path, task: str, step: int, values: Mapping[str, flo
     """Add the figures of a checkpoint to its run, as seqio writes a task's.
 
     `python -m report` draws them over the steps, and the converter puts the last ones into the
-    model card. Figures of the same step are replaced, others of it are kept, and NaN is
-    left out.
+    model card. Figures of the same name and step are replaced; NaN is left out.
     """
     path = run / "inference_eval" / f"{task}-metrics.jsonl"
-    found = {}
+    steps = {}
     if path.exists():
         with parsing(path, "remove it"):
             rows = [parse_json(line) for line in read_text(path).splitlines()]
-            found = {int(row["step"]): row for row in rows}
-    known = {name: value for name, value in values.items() if not math.isnan(value)}
-    found[step] = found.get(step, {"step": step}) | known
-    write(str(path), "".join(f"{json.dumps(found[each])}\n" for each in sorted(found)))
+            steps = {int(row["step"]): row for row in rows}
+    finite = {name: value for name, value in values.items() if not math.isnan(value)}
+    steps[step] = steps.get(step, {"step": step}) | finite
+    write(str(path), "".join(f"{json.dumps(steps[number])}\n" for number in sorted(steps)))

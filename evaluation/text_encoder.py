@@ -1,6 +1,6 @@
 """A model's vocabulary, as evaluation needs it: parts of a text to ids, and the sentinels.
 
-encoder = of_vocabulary(vocabulary, "runs/ro_t5x_base")
+encoder = vocabulary_encoder(vocabulary, "runs/ro_t5x_base")
 encoder.encode(["Ana are", "mere"])     # the ids of each part of "Ana are mere"
 encoder.sentinels[:2]                   # the ids of <extra_id_0> and <extra_id_1>
 """
@@ -51,7 +51,7 @@ class TextEncoder:
         return [self.ids_of(blank * (i > 0) + part) for i, part in enumerate(parts)]
 
 
-def of_vocabulary(vocabulary: TrainedVocabulary, owner: str) -> TextEncoder:
+def vocabulary_encoder(vocabulary: TrainedVocabulary, owner: str) -> TextEncoder:
     """Return the encoder of a run's vocabulary; raise UserError if it has no sentinels."""
     if vocabulary.is_bytes:
         # The published ByT5, of 0 extra ids, was trained with its last bytes as sentinels.
@@ -64,24 +64,25 @@ def of_vocabulary(vocabulary: TrainedVocabulary, owner: str) -> TextEncoder:
     return _checked(model.encode, names, model.unk_id(), owner)
 
 
-def of_folder(folder: pathlib.Path) -> TextEncoder:
-    """Return the encoder of a Hugging Face folder; raise UserError if it has none that fits."""
+def folder_encoder(folder: pathlib.Path) -> TextEncoder:
+    """Return the encoder of a T5's Hugging Face folder; raise UserError if it has none."""
     checkpoint = HfCheckpoint.open(folder)
     if (count := checkpoint.byte_sentinels()) is not None:
-        return of_vocabulary(TrainedVocabulary("bytes", count), str(folder))
+        return vocabulary_encoder(TrainedVocabulary("bytes", count), str(folder))
     if (path := folder / "spiece.model").is_file():
-        found = sentencepiece_vocabulary(str(path), checkpoint.extra_ids())
-        return of_vocabulary(found, str(folder))
+        trained = sentencepiece_vocabulary(str(path), checkpoint.extra_ids())
+        return vocabulary_encoder(trained, str(folder))
     if not (folder / "tokenizer.json").is_file():
         raise UserError(
-            f"{folder} has no tokenizer: neither spiece.model nor tokenizer.json is there; "
-            "copy the model's own into it"
+            str(folder),
+            why="has no tokenizer: neither spiece.model nor tokenizer.json is there",
+            to_set="copy the model's own into it",
         )
-    own = TokenizerVocabulary(str(folder))
-    return _checked(own.encode, own.pieces, own.unk_id, str(folder))
+    vocabulary = TokenizerVocabulary(str(folder))
+    return _checked(vocabulary.encode, vocabulary.pieces, vocabulary.unk_id, str(folder))
 
 
-def of_tokenizer(path: pathlib.Path, owner: str) -> TextEncoder:
+def tokenizer_encoder(path: pathlib.Path, owner: str) -> TextEncoder:
     """Return the encoder of an encoder's tokenizer.json; raise UserError if it has no mask."""
     vocabulary = TokenizerVocabulary(str(path))
     if vocabulary.mask_id is None:
@@ -104,13 +105,15 @@ def of_tokenizer(path: pathlib.Path, owner: str) -> TextEncoder:
 
 
 def _checked(ids_of, names: Sequence[str], unk_id: int | None, owner: str) -> TextEncoder:
-    found = sentinels((name, i) for i, name in enumerate(names))
-    if not {0, 1} <= found.keys():
+    numbered = sentinels((name, i) for i, name in enumerate(names))
+    if not {0, 1} <= numbered.keys():
         raise UserError(
-            f"{owner} has no <extra_id_0> and <extra_id_1> in its vocabulary, so no text can be "
-            "hidden from it: name a model that was pretrained by span corruption"
+            owner,
+            why="has no <extra_id_0> and <extra_id_1> in its vocabulary, so no text can be hidden "
+            "from it",
+            to_set="name a model that was pretrained by span corruption",
         )
-    marks = tuple(found.values())
+    marks = tuple(numbered.values())
     starts = {i for i, name in enumerate(names) if name.startswith(("▁", "Ġ"))} - {*marks}
     return TextEncoder(ids_of, marks, unk_id, marks_spaces(ids_of), frozenset(starts))
 

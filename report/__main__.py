@@ -24,7 +24,7 @@ from report.run_data import HISTORY, Cache, Folder, RunData, load
 
 @guarded
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the requested command, and return the exit status."""
+    """Write the page or the picture, and return the exit status."""
     parser = arguments.parser("python -m report", __doc__)
     add, text = parser.add_argument, arguments.text
     about = "a folder or gs://…; default the newest run of runs/"
@@ -52,7 +52,9 @@ def _report(values: argparse.Namespace) -> int:
     if values.watch is None:
         for path in model_dirs:
             if not Folder(path).exists():
-                raise UserError(f"{path} is not a folder; name the MODEL_DIR of a run.")
+                raise UserError(
+                    str(path), why="is not a folder", to_set="name the MODEL_DIR of a run"
+                )
     try:
         while True:
             runs = [load(Folder(path), cache) for path in model_dirs]
@@ -66,11 +68,11 @@ def _report(values: argparse.Namespace) -> int:
 
 
 def _newest_run() -> str:
-    """Return the run of runs/ in which something has happened last."""
-    found = pathlib.Path("runs").glob(f"*/{HISTORY}")
-    newest = max(found, key=lambda path: path.stat().st_mtime, default=None)
+    """Return the run of runs/ whose history changed last."""
+    histories = pathlib.Path("runs").glob(f"*/{HISTORY}")
+    newest = max(histories, key=lambda path: path.stat().st_mtime, default=None)
     if newest is None:
-        raise UserError("There is no run in runs/: name the MODEL_DIR of a run.")
+        raise UserError("runs/", why="holds no run", to_set="name the MODEL_DIR of a run")
     return str(newest.parent)
 
 

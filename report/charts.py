@@ -1,4 +1,4 @@
-"""The charts of a page: which metrics are drawn together, and their names."""
+"""Chooses the charts of a page: which metrics are drawn together, under which title."""
 
 import dataclasses
 import pathlib
@@ -67,11 +67,11 @@ def charts_of(runs: Sequence[RunData]) -> list[Chart]:
     ]
     charts[0] = dataclasses.replace(charts[0], lines=(*charts[0].lines, *_expected(runs)))
     charts.append(Chart("Records read", "", tuple(_records(runs))))
-    shown = {tag for _, _, tags, _ in _CHARTS for tag in tags}
+    drawn = {tag for _, _, tags, _ in _CHARTS for tag in tags}
     tags_of = [tags for run in runs for f, tags in run.series.items() if not _is_of_a_task(f)]
-    rest = {tag for tags in tags_of for tag in tags if not tag.startswith(_RECORDS)} - shown
+    rest = {tag for tags in tags_of for tag in tags if not tag.startswith(_RECORDS)} - drawn
     charts += [Chart(tag, "", tuple(_metric(runs, (tag,), True)), False) for tag in sorted(rest)]
-    charts += _of_tasks(runs)
+    charts += _task_charts(runs)
     lines = sum(len(chart.lines) for chart in charts)
     most = min(_MOST_A_LINE, max(50, _MOST_POINTS // max(lines, 1)))
     thinned = lambda line: dataclasses.replace(line, series=thin(line.series, most))
@@ -83,19 +83,19 @@ def charts_of(runs: Sequence[RunData]) -> list[Chart]:
 
 
 def _is_of_a_task(folder: str) -> bool:
-    """Return whether a folder holds a task's own metrics of decoded text."""
+    """Return whether a folder holds a task's metrics of decoded text."""
     return folder.startswith("inference_eval")
 
 
-def _metric(runs: Sequence[RunData], wanted: tuple[str, ...], validation: bool) -> Iterator[Line]:
+def _metric(runs: Sequence[RunData], names: tuple[str, ...], validation: bool) -> Iterator[Line]:
     for index, run in enumerate(runs):
         for folder in sorted(run.series, key=lambda name: (name != "train", name)):
             tags = run.series[folder]
             is_validation = folder.startswith(_VALIDATION)
             if _is_of_a_task(folder) or (is_validation and not validation):
                 continue
-            known = [tag for tag in wanted if tag in tags]
-            if tag := max(known, key=lambda tag: len(tags[tag]), default=None):
+            present = [tag for tag in names if tag in tags]
+            if tag := max(present, key=lambda tag: len(tags[tag]), default=None):
                 yield Line(index, _label(folder), tags[tag], dashed=is_validation)
 
 
@@ -108,9 +108,9 @@ def _label(folder: str) -> str:
 
 def _expected(runs: Sequence[RunData]) -> Iterator[Line]:
     for index, run in enumerate(runs):
-        if known := run.history.expected_loss:
-            rows = [(step, loss, float("nan")) for step, loss in known]
-            yield Line(index, "expected", Series.of(rows), dashed=True)
+        if losses := run.history.expected_loss:
+            rows = [(step, loss, float("nan")) for step, loss in losses]
+            yield Line(index, "expected", Series.from_rows(rows), dashed=True)
 
 
 def _records(runs: Sequence[RunData]) -> Iterator[Line]:
@@ -120,7 +120,7 @@ def _records(runs: Sequence[RunData]) -> Iterator[Line]:
                 yield Line(index, tag.removeprefix(_RECORDS), accumulate(series))
 
 
-def _of_tasks(runs: Sequence[RunData]) -> list[Chart]:
+def _task_charts(runs: Sequence[RunData]) -> list[Chart]:
     by_title: dict[str, list[Line]] = {}
     for index, run in enumerate(runs):
         for task, metrics in task_metrics(run).items():
@@ -135,22 +135,24 @@ def _of_tasks(runs: Sequence[RunData]) -> list[Chart]:
 
 def task_metrics(run: RunData) -> dict[str, dict[str, Series]]:
     """Return the metrics of decoded text by task."""
-    found: dict[str, dict[str, Series]] = {}
+    by_task: dict[str, dict[str, Series]] = {}
     for folder, tags in sorted(run.series.items()):
         if _is_of_a_task(folder):
             task = folder.removeprefix("inference_eval").strip("/").removesuffix("/eval")
             for tag, series in tags.items():
                 metric = tag.removeprefix("eval/").removeprefix(f"{task}/")
-                found.setdefault(task or "inference", {}).setdefault(metric, series)
-    return found
+                by_task.setdefault(task or "inference", {}).setdefault(metric, series)
+    return by_task
 
 
 def draw_loss(runs: Sequence[RunData], path: pathlib.Path) -> None:
-    """Write a PNG of training and validation loss, nats a token; without, raise UserError."""
+    """Write a PNG of training and validation loss, in nats a token; raise UserError without one."""
     loss = next((chart for chart in charts_of(runs) if chart.title.startswith("Loss")), None)
     if loss is None:
         names = ", ".join(run.path for run in runs) or "no run"
-        raise UserError(f"There is no loss to draw in {names}; name a MODEL_DIR that has trained.")
+        raise UserError(
+            names, why="has no loss to draw", to_set="name a MODEL_DIR that has trained"
+        )
     alone = len(runs) == 1
     curves = (
         loss_picture.Curve(

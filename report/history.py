@@ -1,4 +1,4 @@
-"""The events of a run, from `events.jsonl`: a timeline, configurations, filled sentences.
+"""Reads the events of a run from `events.jsonl`: a timeline, configurations, filled sentences.
 
 history = History(lines)
 history.spans           # [Span("compile", 1760000000.0, 8.2, step=0), …] for the timeline
@@ -21,7 +21,7 @@ _SILENT_S = 900.0  # a run without any output for so long is not called running
 
 @dataclasses.dataclass(frozen=True)
 class Span:
-    """Something that took `seconds` from `time` on (since 1970), 0 for an instant."""
+    """An activity that began at `time` (since 1970) and took `seconds`, 0 for an instant."""
 
     kind: str
     time: float
@@ -33,8 +33,8 @@ class Span:
 class History:
     """The events in the lines of `events.jsonl`; damaged and unknown lines are skipped.
 
-    `last_seen` is the time of the last output of any kind, seconds since 1970. A run that did not
-    report its end ran until then.
+    `last_seen` is the time of the last output of any kind, in seconds since 1970. A run that did
+    not report its end counts as running until then.
     """
 
     def __init__(self, text: str, last_seen: float = 0.0):
@@ -54,29 +54,29 @@ class History:
 
     @property
     def spans(self) -> list[Span]:
-        """When the run ran, and what it did besides training."""
-        found: list[Span] = []
+        """The times when the run ran, and its activities besides training."""
+        spans: list[Span] = []
         start, before = None, 0.0
         for event in self.events:
             kind, time = event["event"], event["time"]
             if start and kind in ("start", *_ENDS):
                 # A run that was killed has not reported its end.
-                found.append(_running(start, before if kind == "start" else time))
+                spans.append(_running(start, before if kind == "start" else time))
                 start = None
             if kind == "start":
                 start = event
             else:
                 seconds = 0.0 if kind in _INSTANTS else _number(event.get("seconds"))
                 detail = str(event.get("task") or event.get("reason") or "")
-                found.append(Span(kind, time - seconds, seconds, event.get("step"), detail))
+                spans.append(Span(kind, time - seconds, seconds, event.get("step"), detail))
             before = time
         if start:
-            found.append(_running(start, self.last_seen))
-        return sorted(found, key=lambda span: (span.time, span.kind != RUNNING))
+            spans.append(_running(start, self.last_seen))
+        return sorted(spans, key=lambda span: (span.time, span.kind != RUNNING))
 
     @property
     def configs(self) -> list[tuple[int, float, str]]:
-        """(step, time, text) of the first start and of every one with another configuration."""
+        """The (step, time, text) of every start that has a configuration."""
         return [
             (int(_number(e.get("step"))), e["time"], e["config"])
             for e in self.starts
@@ -85,27 +85,27 @@ class History:
 
     @property
     def infills(self) -> dict[str, list[tuple[int, str]]]:
-        """(step, filled sentence) by sentence; the last one of a repeated step."""
-        found: dict[str, dict[int, str]] = {}
+        """The (step, filled sentence) by sentence; a repeated step counts once, as it was last."""
+        infills: dict[str, dict[int, str]] = {}
         for event in self.events:
             pairs = event.get("sentences") if event["event"] == "infill" else None
             for sentence, filled in (pairs if isinstance(pairs, dict) else {}).items():
-                found.setdefault(sentence, {})[int(_number(event.get("step")))] = str(filled)
-        return {sentence: sorted(steps.items()) for sentence, steps in found.items()}
+                infills.setdefault(sentence, {})[int(_number(event.get("step")))] = str(filled)
+        return {sentence: sorted(steps.items()) for sentence, steps in infills.items()}
 
     @property
     def phases(self) -> list[int]:
-        """The first step of each phase of a mixture whose rates change, as of the last start."""
-        known = self.starts[-1].get("phases") if self.starts else None
-        return sorted(int(s) for s in known if s.isdecimal()) if isinstance(known, dict) else []
+        """The first step of each phase of a mixture whose rates change, from the last start."""
+        phases = self.starts[-1].get("phases") if self.starts else None
+        return sorted(int(s) for s in phases if s.isdecimal()) if isinstance(phases, dict) else []
 
     @property
     def expected_loss(self) -> list[tuple[int, float]]:
-        """(step, loss) of a known good run, as of the last start."""
-        known = self.starts[-1].get("expected_loss") if self.starts else None
-        known = known if isinstance(known, dict) else {}
+        """The (step, loss) of a known good run, from the last start."""
+        losses = self.starts[-1].get("expected_loss") if self.starts else None
+        losses = losses if isinstance(losses, dict) else {}
         return sorted(
-            (int(s), float(x)) for s, x in known.items() if s.isdecimal() and _is_number(x)
+            (int(s), float(x)) for s, x in losses.items() if s.isdecimal() and _is_number(x)
         )
 
 
@@ -130,12 +130,12 @@ def _number(value: Any) -> float:
 
 
 def _is_number(value: Any) -> bool:
-    """Return whether a value of JSON is a number that fits 64 bits; NaN and infinity do not."""
+    """Return whether a JSON value is a finite number that fits 64 bits."""
     return type(value) in (int, float) and abs(value) < 2**63
 
 
 def changes(before: str, after: str) -> list[tuple[str, str | None, str | None]]:
-    """Return (name, value before, value after) of gin files sorted by name, None if it is not set.
+    """Return (name, old value, new value) of what differs in two gin files, None if not set.
 
     A file that cannot be read sets nothing.
     """

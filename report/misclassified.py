@@ -39,17 +39,19 @@ class Example(NamedTuple):
 
 
 def read(lines: Iterable[str]) -> Iterator[Example]:
-    """Yield the examples of a file of predictions, or raise UserError for a line that is none."""
+    """Yield the examples of a file of predictions; raise UserError for any other line."""
     for number, line in enumerate(lines, 1):
         try:
-            found = parse_json(line)
-            shown = found.get("inputs") or found["input"]
-            text, target = shown["inputs_pretokenized"], shown["targets_pretokenized"]
-            yield Example(text, target.strip(), found["prediction"].strip())
+            row = parse_json(line)
+            example = row.get("inputs") or row["input"]
+            text, target = example["inputs_pretokenized"], example["targets_pretokenized"]
+            yield Example(text, target.strip(), row["prediction"].strip())
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(
-                f"line {number} is not a prediction with its input and target: name a .jsonl file "
-                "of a run's inference_eval folder, or one written by t5x.infer"
+                f"line {number}",
+                why="is not a prediction with its input and target",
+                to_set="name a .jsonl file of a run's inference_eval folder, or one written by "
+                "t5x.infer",
             ) from error
 
 
@@ -64,10 +66,10 @@ def page(examples: Sequence[Example], title: str, most: int = 50) -> str:
     accuracy = f"{right:,} of {total:,} are right ({right / total if total else 0:.2%})."
     parts = [f"<h1>{html.escape(title)}</h1><p>{accuracy}</p>", _matrix(counts)]
     for (target, prediction), texts in sorted(wrong.items(), key=lambda w: (-len(w[1]), w[0])):
-        shown = f", {most} of them shown" if len(texts) > most else ""
+        shortened = f", {most} of them shown" if len(texts) > most else ""
         parts.append(
             f"<h2>{html.escape(target)} taken for {html.escape(prediction or NOTHING)}: "
-            f"{len(texts):,}{shown}</h2>"
+            f"{len(texts):,}{shortened}</h2>"
         )
         parts += [f"<blockquote>{html.escape(text)}</blockquote>" for text in texts[:most]]
     return (
@@ -92,7 +94,7 @@ def _matrix(counts: collections.Counter[tuple[str, str]]) -> str:
 
 @guarded
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the requested command, and return the exit status."""
+    """Write the page, and return the exit status."""
     parser = arguments.parser("python -m report.misclassified", __doc__)
     add = parser.add_argument
     about = "a run, or predictions that an evaluation or t5x.infer wrote"
@@ -106,13 +108,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments.check_output_file("--out", out)
     path: Path = values.predictions
     if path.is_dir():
-        found = path.glob("inference_eval/*-[0-9]*.jsonl")
-        path = max(found, key=os.path.getmtime, default=path / "inference_eval")
+        predictions = path.glob("inference_eval/*-[0-9]*.jsonl")
+        path = max(predictions, key=os.path.getmtime, default=path / "inference_eval")
     try:
         with path.open(encoding="utf-8") as file:
             examples = list(read(file))
-    except (ValueError, OSError) as error:
-        raise UserError(f"{path} cannot be read ({error}); name a file of predictions.") from error
+    except UserError as error:
+        raise error.at(str(path)) from error
+    except (UnicodeError, OSError) as error:
+        raise UserError(
+            str(path), why=f"cannot be read ({error})", to_set="name a file of predictions"
+        ) from error
     write(page(examples, str(path), values.most), out)
     print(f"{out}: {len(examples):,} examples")
     return 0

@@ -1,6 +1,6 @@
-"""The page of runs: one HTML file that holds its style, script and data, and needs no network.
+"""Makes the page of runs: one HTML file with its style, script and data, which needs no network.
 
-`content` is the data as plain JSON; the page's script only draws it.
+`content` returns the data as plain JSON; the page's script only draws it.
 """
 
 import itertools
@@ -43,7 +43,7 @@ def write(text: str, path: str) -> None:
 
 
 def content(runs: Sequence[RunData], now: float, reload: float | None = None) -> dict[str, Any]:
-    """Return a page's content at `now`, since 1970, to reload after `reload` seconds if given."""
+    """Return a page's data at `now` (since 1970); the page reloads after `reload` seconds."""
     begins = [_begin(run) for run in runs]
     names = [run.name for run in runs]
     names = [n if names.count(n) == 1 else run.path for n, run in zip(names, runs, strict=True)]
@@ -93,7 +93,7 @@ def _run(run: RunData, name: str, begin: float, now: float) -> dict[str, Any]:
 
 
 def _spans(run: RunData, begin: float) -> list[list[Any]]:
-    """Return [kind, seconds after the begin, seconds, step, detail]; the shortest are left out."""
+    """Return [kind, begin, seconds, step, detail] of spans; if there are many, not the shortest."""
     spans = run.history.spans
     if len(spans) > _MOST_SPANS:
         by_importance = sorted(spans, key=lambda s: (s.kind in _KEPT_SPANS, s.seconds))
@@ -129,9 +129,9 @@ def _phase(edges: Sequence[int], index: int) -> str:
 
 
 def _tables(run: RunData) -> list[dict[str, Any]]:
-    """Return a table a task, with a row a step and a column a metric, and the last baseline.
+    """Return a table for each task: a row for each step, a column for each metric, a baseline.
 
-    Classifiers have another: their last confusion matrix.
+    Classifiers have a second one, their last confusion matrix.
     """
     tables = []
     for task, metrics in task_metrics(run).items():
@@ -145,14 +145,14 @@ def _tables(run: RunData) -> list[dict[str, Any]]:
             rows.append(["baseline", *(last.get(f"{BASELINE}{name}") for name in names)])
         tables.append({"task": task, "columns": ["step", *names], "rows": rows})
         classes = [name.removeprefix("f1/") for name in names if name.startswith("f1/")]
-        found = [
+        matrix = [
             [name, *(last.get(f"{CONFUSION}{name}/{text}") for text in (*classes, _NO_CLASS))]
             for name in classes
         ]
         if any(name.startswith(CONFUSION) for name in metrics):
             columns = ["class \\ predicted", *classes, _NO_CLASS]
             title = f"{task}, examples at step {steps[-1]:,}"
-            tables.append({"task": title, "columns": columns, "rows": found})
+            tables.append({"task": title, "columns": columns, "rows": matrix})
     return tables
 
 
@@ -175,7 +175,7 @@ def _points(series: Series, begin: float) -> dict[str, list]:
 
 
 def plain(value: float | None) -> float | None:
-    """Return six digits of a number, None if it is not finite, as JSON has no such numbers."""
+    """Return a number with six digits; None for NaN and infinity, which JSON lacks."""
     if value is None or not math.isfinite(value):
         return None
     return float(f"{value:.6g}")

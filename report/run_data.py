@@ -1,4 +1,4 @@
-"""The files of a MODEL_DIR, on disk or in a bucket, read as the data of one run."""
+"""Reads the files of a MODEL_DIR, on disk or in a bucket, as the data of one run."""
 
 import dataclasses
 import re
@@ -41,7 +41,7 @@ class Folder:
 
     def files(self, prefix: str) -> list[FileInfo]:
         """Return all files whose name has a prefix, at most four folders down, sorted by path."""
-        found = []
+        infos = []
         for folder, folders, files in self._system.walk(self._root, maxdepth=5, detail=True):
             for name in [n for n in folders if n.startswith("checkpoint_")]:
                 del folders[name]
@@ -50,8 +50,8 @@ class Folder:
                 if name.startswith(prefix) and info["type"] == "file":
                     stamp = str(info.get("mtime") or info.get("updated") or info.get("etag"))
                     path = f"{below}/{name}" if below else name
-                    found.append(FileInfo(path, int(info.get("size") or 0), stamp))
-        return sorted(found, key=lambda file: file.path)
+                    infos.append(FileInfo(path, int(info.get("size") or 0), stamp))
+        return sorted(infos, key=lambda file: file.path)
 
     def read(self, path: str) -> bytes | None:
         """Return the content of a file below the folder, None if it is not there."""
@@ -100,15 +100,15 @@ def load(folder: Folder, cache: Cache | None = None) -> RunData:
                 continue
         events = cache[key]
         tags = points.setdefault(file.path.rpartition("/")[0] or "train", {})
-        for tag, found in events.scalars.items():
-            tags.setdefault(tag, []).append(found)
+        for tag, points_of_tag in events.scalars.items():
+            tags.setdefault(tag, []).append(points_of_tag)
         # A few bytes at the end are a record that is being written.
         if events.damaged and not events.damaged < 16 < file.size:
             sizes = f"{events.damaged:,} of {file.size:,} bytes"
             notes.append(f"{file.path}: {sizes} are not read, from a damaged record on.")
     for name, logged in _json_lines(folder, notes).items():
-        for tag, found in logged.items():  # an event file of the same metric says the same
-            points.setdefault(name, {}).setdefault(tag, [found])
+        for tag, points_of_tag in logged.items():  # an event file of the same metric says the same
+            points.setdefault(name, {}).setdefault(tag, [points_of_tag])
     joined = {n: {tag: join(parts) for tag, parts in tags.items()} for n, tags in points.items()}
     series = {n: {tag: s for tag, s in tags.items() if len(s)} for n, tags in joined.items()}
     last = max((s.times[-1] for tags in series.values() for s in tags.values()), default=0.0)
@@ -118,7 +118,7 @@ def load(folder: Folder, cache: Cache | None = None) -> RunData:
 
 def _json_lines(folder: Folder, notes: list[str]) -> dict[str, dict[str, Points]]:
     """Return the metrics in `metrics.jsonl` and in seqio's files of task metrics."""
-    found: dict[str, dict[str, Points]] = {}
+    metrics: dict[str, dict[str, Points]] = {}
     sources: list[tuple[str, str | None]] = [(_LINES, None)]
     for file in folder.files(""):
         if match := _TASK_METRICS.match(file.path):
@@ -132,7 +132,7 @@ def _json_lines(folder: Folder, notes: list[str]) -> dict[str, dict[str, Points]
             except (ValueError, KeyError, TypeError, OverflowError):
                 damaged += 1
                 continue
-            tags = found.setdefault(name or str(values.pop("folder", "train")), {})
+            tags = metrics.setdefault(name or str(values.pop("folder", "train")), {})
             for tag, value in values.items():
                 if isinstance(value, int | float) or value is None:
                     is_finite = value is not None and abs(value) <= sys.float_info.max
@@ -140,4 +140,4 @@ def _json_lines(folder: Folder, notes: list[str]) -> dict[str, dict[str, Points]
                     tags.setdefault(tag, Points()).append(step, number, time)
         if damaged:
             notes.append(f"{path}: {damaged} lines are damaged.")
-    return found
+    return metrics

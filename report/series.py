@@ -1,4 +1,4 @@
-"""One metric over a run: without steps that a restart repeated, and thinned for a page."""
+"""A metric over a run, without steps that a restart repeated, and thinned for a page."""
 
 import dataclasses
 import itertools
@@ -31,7 +31,7 @@ class Series:
         return float(finite[-1]) if len(finite) else None
 
     @classmethod
-    def of(cls, rows: Sequence[tuple[int, float, float]]) -> "Series":
+    def from_rows(cls, rows: Sequence[tuple[int, float, float]]) -> "Series":
         """Return the series of (step, value, time)."""
         table = np.array(rows, np.float64).reshape(-1, 3)
         return cls(table[:, 0].astype(np.int64), table[:, 1], table[:, 2])
@@ -55,26 +55,26 @@ def without_repeated(series: Series) -> Series:
 
 
 def thin(series: Series, most: int) -> Series:
-    """Return about `most` points: of each stretch of steps the first, least and greatest value."""
+    """Return about `most` points: the first, least and greatest value of each stretch of steps."""
     if len(series) <= most:
         return series
     stretches = max(1, (most - 2) // 3)
     edges = np.linspace(0, len(series), stretches + 1).astype(np.int64)
-    kept = {0, len(series) - 1}
+    indices = {0, len(series) - 1}
     for first, end in itertools.pairwise(edges):
         values = series.values[first:end]
         finite = np.isfinite(values)
-        kept.add(int(first))
+        indices.add(int(first))
         if finite.any():
-            kept.add(int(first + np.argmin(np.where(finite, values, np.inf))))
-            kept.add(int(first + np.argmax(np.where(finite, values, -np.inf))))
+            indices.add(int(first + np.argmin(np.where(finite, values, np.inf))))
+            indices.add(int(first + np.argmax(np.where(finite, values, -np.inf))))
         if not finite.all():
-            kept.add(int(first + np.argmin(finite)))
-    return series.at(np.array(sorted(kept)))
+            indices.add(int(first + np.argmin(finite)))
+    return series.at(np.array(sorted(indices)))
 
 
 def accumulate(series: Series) -> Series:
-    """Turn a count that starts at 0 with every start of a run into one over all starts."""
+    """Return a count over all starts of a run, from one that begins at 0 with each start."""
     with np.errstate(invalid="ignore", over="ignore"):  # a damaged count may be infinite
         falls = np.append(False, np.diff(series.values) < 0)
         before = np.append(0.0, series.values[:-1])

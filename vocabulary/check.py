@@ -29,11 +29,12 @@ from convert.formats.sentencepiece_model import (
     BLANK,
     NUM_SENTINELS,
     ModelProto,
+    SentencePiece,
+    processor,
     read_model,
     sentinel_ids,
 )
-from vocabulary import corpus
-from vocabulary import sentencepiece_model as spm
+from vocabulary import corpus, files
 from vocabulary.coverage import BESIDE_HELP, coverage
 
 _BY_TRAIN = "a model of vocabulary.train"
@@ -45,36 +46,39 @@ _ROLES = ("mask", "pad", "cls", "sep")
 def check_vocabulary(
     path: str, vocab_size: int | None = None, extra_ids: int = 0
 ) -> list[CheckResult]:
-    """Return the checks that need only the files, of a SentencePiece model or a tokenizer.json.
+    """Return the checks that need only the vocabulary's files.
 
-    `path` is local or on `gs://`; `vocab_size` is the network's, the rows of the embedding;
-    `extra_ids` is 0 if the sentinels are pieces of the model, 100 if seqio adds them behind it.
-    Those of a SentencePiece model take well under a second, and load no TensorFlow.
+    Checking a SentencePiece model takes well under a second, and loads no TensorFlow.
+
+    Args:
+      path: a SentencePiece model or a tokenizer.json, local or on `gs://`.
+      vocab_size: the rows of the network's embedding.
+      extra_ids: 0 if the sentinels are pieces of the model, 100 if seqio adds them behind it.
 
     Raises:
       UserError: `path` is neither, or cannot be read.
     """
-    if folder := spm.find_tokenizer(path):
-        size, checks = _of_tokenizer(folder)
+    if folder := files.find_tokenizer(path):
+        size, checks = _check_tokenizer(folder)
         return [*checks, _size(size, vocab_size, 0)]
-    model = read_model(spm.find_model(path))
+    model = read_model(files.find_model(path))
     size = len(model.pieces) + extra_ids
-    return [*_of_sentencepiece(model, extra_ids), _size(size, vocab_size, extra_ids)]
+    return [*_check_sentencepiece(model, extra_ids), _size(size, vocab_size, extra_ids)]
 
 
-def _of_sentencepiece(model: ModelProto, extra_ids: int) -> Iterator[CheckResult]:
+def _check_sentencepiece(model: ModelProto, extra_ids: int) -> Iterator[CheckResult]:
     """Yield the checks of algorithm, special ids and sentinels."""
     spec = model.trainer_spec
     kind = spec.ModelType.Name(spec.model_type).lower()
     reason = "" if kind == "unigram" else ", but T5's Hugging Face tokenizer is unigram only"
     yield judged("algorithm", kind == "unigram", kind + reason, _BY_TRAIN)
-    for name, wanted in SPECIAL_IDS.items():
-        kind = spm.SentencePiece.UNKNOWN if name == "unk" else spm.SentencePiece.CONTROL
-        found = getattr(spec, f"{name}_id")
-        is_right = 0 <= found < len(model.pieces) and model.pieces[found].type == kind
-        is_right &= name != "pad" or found == wanted  # which the network pads with
-        must = f"--{name}_id={wanted}, a piece of its own type"
-        yield judged(f"{name} id", is_right, str(found), must)
+    for name, must_be in SPECIAL_IDS.items():
+        kind = SentencePiece.UNKNOWN if name == "unk" else SentencePiece.CONTROL
+        actual = getattr(spec, f"{name}_id")
+        is_right = 0 <= actual < len(model.pieces) and model.pieces[actual].type == kind
+        is_right &= name != "pad" or actual == must_be  # which the network pads with
+        must = f"--{name}_id={must_be}, a piece of its own type"
+        yield judged(f"{name} id", is_right, str(actual), must)
     note = "none" if spec.bos_id < 0 else f"{spec.bos_id}, a piece that T5 never uses"
     yield judged("no bos", spec.bos_id < 0, note, _BY_TRAIN, otherwise=WARNING)
     yield from _sentinels(model, extra_ids)
@@ -101,7 +105,7 @@ def _sentinels(model: ModelProto, extra_ids: int) -> Iterator[CheckResult]:
         n = misplaced[0]
         place = f"<extra_id_{n}> is {ids.get(n, 'missing')}, must be {size - 1 - n}"
     yield judged("sentinels last, descending", not misplaced, place, _BY_TRAIN)
-    encode = spm.processor(model).encode
+    encode = processor(model).encode
     split = [n for n, i in ids.items() if encode(f"<extra_id_{n}>")[-1:] != [i]]
     in_text = f"each of the {len(ids)} is its own id"
     if split:
@@ -115,7 +119,7 @@ def _sentinels(model: ModelProto, extra_ids: int) -> Iterator[CheckResult]:
     yield judged("sentinels start a word", not bare, mark, _BY_TRAIN, otherwise=WARNING)
 
 
-def _of_tokenizer(folder: str) -> tuple[int, list[CheckResult]]:
+def _check_tokenizer(folder: str) -> tuple[int, list[CheckResult]]:
     """Return the number of ids of an encoder's tokenizer, and its checks."""
     from tasks.tokenizer_vocabulary import TokenizerVocabulary  # with TensorFlow
 
@@ -140,42 +144,42 @@ def _of_tokenizer(folder: str) -> tuple[int, list[CheckResult]]:
 
 
 def _size(size: int, vocab_size: int | None, extra_ids: int) -> CheckResult:
-    padded, rows = spm.round_up(size), vocab_size or size
+    padded, rows = files.round_up(size), vocab_size or size
     detail = f"{size:,}" + (f" with {extra_ids} extra ids" if extra_ids else "")
     detail += f" of vocab_size {vocab_size:,}" if vocab_size else ""
     to_set = f"vocab_size to {padded}"
     if size > rows:
         return judged("size", False, f"{detail}: ids above it have no embedding", to_set)
-    if rows % spm.SIZE_MULTIPLE:
-        return judged("size", False, f"{detail}, not a multiple of {spm.SIZE_MULTIPLE}", to_set)
+    if rows % files.SIZE_MULTIPLE:
+        return judged("size", False, f"{detail}, not a multiple of {files.SIZE_MULTIPLE}", to_set)
     unused = f"{detail}: {rows - size:,} rows are never used"
-    is_full = rows - size < spm.SIZE_MULTIPLE
+    is_full = rows - size < files.SIZE_MULTIPLE
     to_set += ", or the vocabulary that the network was made for"
     return judged("size", is_full, detail if is_full else unused, to_set, otherwise=WARNING)
 
 
 def same_ids(path: str, texts: Sequence[str], extra_ids: int = 0) -> CheckResult:
-    """Check that the published Hugging Face tokenizer gives the ids of the training on every text.
+    """Check that the tokenizer which the converter writes gives the ids of training on all texts.
 
     `path` is a SentencePiece model, a run's folder, or a folder or hub name with Hugging Face
-    files. The texts are a table of odd ones (`convert.proof.odd_texts`) and those given, each also
-    with sentinels or masks between its words. The tokenizer is the one that the converter writes.
+    files. The odd texts of `convert.proof.odd_texts` are added, and each text is also compared with
+    sentinels or masks between its words.
     """
     from convert.proof import odd_texts
     from convert.proof.same_ids import compare
     from convert.tokenizer import TokenizerFolder, TrainedVocabulary, Vocabulary
 
     vocabulary: Vocabulary
-    if encoder := spm.find_tokenizer(path):
+    if encoder := files.find_tokenizer(path):
         vocabulary = TokenizerFolder(encoder)
     else:
-        vocabulary = TrainedVocabulary(spm.find_model(path), extra_ids)
+        vocabulary = TrainedVocabulary(files.find_model(path), extra_ids)
 
     def compared() -> CheckResult:
         with tempfile.TemporaryDirectory() as name:
             vocabulary.publish(pathlib.Path(name))
-            found = compare(vocabulary, pathlib.Path(name), [*odd_texts.odd_texts(), *texts])
-            return ok(str(found))
+            compared_ids = compare(vocabulary, pathlib.Path(name), [*odd_texts.odd_texts(), *texts])
+            return ok(str(compared_ids))
 
     return run_check("equal ids", compared)
 
@@ -193,7 +197,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("--beside", type=arguments.text, help=BESIDE_HELP)
     corpus.add_arguments(parser, required=False, max_documents=2000)
     args = parser.parse_args(argv)
-    path = spm.download(args.model)
+    path = files.download(args.model)
     checks = check_vocabulary(path, args.vocab_size, args.extra_ids)
     texts = corpus.read_texts(args) if args.corpus or args.task else []
     checks.append(same_ids(path, texts, args.extra_ids))

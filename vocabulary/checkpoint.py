@@ -1,13 +1,13 @@
 """Change a checkpoint together with its vocabulary: trim or extend its rows into a new run.
 
-    change = VocabularyChange(old, new, sources)      # of vocabulary.trim or .extend
+    change = pieces.change(kept_ids)                 # by vocabulary.trim or .extend
     checks = write_run("runs/mt5_base", change, Path("runs/ro_mt5_base"))
 
-writes `runs/ro_mt5_base/` with `checkpoint_<step>`, `config.gin`, `vocabulary.model` (an encoder's
-has `tokenizer/`) and `vocabulary.rows.json`; the trainer resumes from it and the converter
-publishes it. The optimizer's moments of the embeddings change with them, and the bias of an
-encoder's logits. Only one array is in memory at a time. What could not be published is refused
-first.
+writes `runs/ro_mt5_base/` with `checkpoint_<step>`, `config.gin`, `vocabulary.model` (or an
+encoder's `tokenizer/`) and `vocabulary.rows.json`. The trainer resumes from this run, and the
+converter publishes it. The optimizer's moments of the embeddings and the bias of an encoder's
+logits change with the embeddings. One array is in memory at a time. A change that could not be
+published is refused first.
 """
 
 import argparse
@@ -34,37 +34,15 @@ from convert.proof.same_ids import is_tie
 from convert.run import model_dir, rewrite
 from convert.sizes import Sizes
 from t5x.checkpointing.lazy_array import LazyArray
-from vocabulary import sentencepiece_model as spm
+from vocabulary import files
 from vocabulary.check import check_vocabulary
 from vocabulary.corpus import MODEL_HELP
-from vocabulary.pieces import Pieces, SentencePieces
+from vocabulary.pieces import Pieces, SentencePieces, Sources, VocabularyChange
 from vocabulary.tokenizer_json import TokenizerPieces
 
 # The axis of each parameter along which ids run.
 _AXES = {"token_embedder/embedding": 0, "decoder/logits_dense/kernel": 1, "mlm_head/bias": 0}
 _VERIFIED_LINES = 20_000  # of each corpus
-
-
-@dataclasses.dataclass(frozen=True)
-class VocabularyChange:
-    """Two vocabularies, and for each id of the new one the old ids from whose mean it starts."""
-
-    old: Pieces
-    new: Pieces
-    sources: spm.Sources
-
-    @property
-    def stays(self) -> list[bool]:
-        """Whether each new id is an old one; a letter that was unknown has one source, too."""
-        known, behind = {*self.old.names}, len(self.old.names)  # behind: sentinels of seqio
-        pairs = zip(self.new.names, self.sources, strict=True)
-        return [len(ids) == 1 and (name in known or ids[0] >= behind) for name, ids in pairs]
-
-    @property
-    def rows(self) -> spm.Sources:
-        """The sources of the embedding's rows: padded to a multiple of 128 with rows from unk."""
-        unused = spm.round_up(len(self.sources)) - len(self.sources)
-        return [*self.sources, *[(self.old.unk_id,)] * unused]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -92,27 +70,32 @@ def check_out(args: argparse.Namespace) -> None:
 def open_pieces(args: argparse.Namespace) -> Pieces:
     """Return the vocabulary `args.model`, or raise UserError.
 
-    Where --extra_ids is not given, the gin of --checkpoint says it.
+    Without --extra_ids, the gin of --checkpoint tells how many seqio adds.
     """
-    path = spm.download(args.model)
+    path = files.download(args.model)
     if os.path.isdir(inside := os.path.join(path, TokenizerPieces.in_run)):
         path = inside
-    if folder := spm.find_tokenizer(path):
+    if folder := files.find_tokenizer(path):
         return TokenizerPieces(folder)
     extra_ids = args.extra_ids
     if extra_ids is None and args.checkpoint:
         bindings = Bindings.read(model_dir.open_run(args.checkpoint).gin() or "")
         extra_ids = bindings.of("SentencePieceVocabulary").get("extra_ids")
-    return SentencePieces(read_model(spm.find_model(path)), extra_ids or 0)
+    return SentencePieces(read_model(files.find_model(path)), extra_ids or 0)
 
 
 def finish(
     change: VocabularyChange, args: argparse.Namespace, samples: Mapping[str, Sequence[str]]
 ) -> int:
-    """Write the vocabulary `args.out`, or with `args.checkpoint` the run; print and return status.
+    """Write the new vocabulary or run, print the table of checks, and return the status.
 
-    `samples` are lines by the name of their corpus. With `args.dry_run` the table is printed, and
-    nothing written. Raise UserError as `write_run`, and if words with kept pieces change.
+    Args:
+      change: the old and the new vocabulary.
+      args: the flags of `add_arguments`. With `dry_run` nothing is written.
+      samples: lines by the name of their corpus.
+
+    Raises:
+      UserError: words of kept pieces are tokenized differently, or as in `write_run`.
     """
     texts = [line for lines in samples.values() for line in lines[:_VERIFIED_LINES]]
     if not texts:  # of the old pieces, so that every language is covered
@@ -120,7 +103,7 @@ def finish(
     same = check_same_pieces(change, texts)
     if not passed([same]):
         raise UserError(
-            f"nothing was written, since words are tokenized differently: {same.figure}"
+            why=f"words are tokenized differently, so nothing was written: {same.figure}"
         )
     checks = [_counts(change), *_measured(change, samples), same]
     path = args.out
@@ -146,27 +129,24 @@ def _measured(
     change: VocabularyChange, samples: Mapping[str, Sequence[str]]
 ) -> Iterator[CheckResult]:
     for name, lines in samples.items():
-        before, after = (bytes_a_piece(some, lines) for some in (change.old, change.new))
+        before, after = (bytes_a_piece(pieces, lines) for pieces in (change.old, change.new))
         yield judged(f"bytes a piece, {name}", True, f"{before:.2f} before, {after:.2f} after")
 
 
 def bytes_a_piece(pieces: Pieces, lines: Sequence[str]) -> float:
-    """Return the bytes of some of the lines by the pieces that they are cut into.
+    """Return how many bytes of the lines a piece holds on average.
 
-    Letters that are unknown have no bytes: one unknown piece may stand for a word of them.
+    Bytes of unknown letters do not count, since one unknown piece may stand for a whole word.
     """
     lines = lines[:_VERIFIED_LINES]
     letters = collections.Counter(letter for line in lines for letter in line)
-    known = (letter for letter in letters if pieces.unk_id not in pieces.encode(letter))
-    size = sum(len(letter.encode()) * letters[letter] for letter in known)
+    spelled = (letter for letter in letters if pieces.unk_id not in pieces.encode(letter))
+    size = sum(len(letter.encode()) * letters[letter] for letter in spelled)
     return size / sum(len(pieces.encode(line)) for line in lines)
 
 
 def check_same_pieces(change: VocabularyChange, texts: Iterable[str]) -> CheckResult:
-    """Check that words whose pieces are all kept, and use no new piece, are tokenized as before.
-
-    Each word is checked once.
-    """
+    """Check that words of kept pieces, without a new piece, are tokenized as before, each once."""
     name, sources = "kept pieces tokenize words as before", change.sources
     stays = change.stays
     kept = {ids[0] for ids, same in zip(sources, stays, strict=True) if same}
@@ -174,12 +154,12 @@ def check_same_pieces(change: VocabularyChange, texts: Iterable[str]) -> CheckRe
     words = {word for text in texts for word in text.split()}
     same = 0
     for word in sorted(words):
-        wanted, new_ids = change.old.encode(word), change.new.encode(word)
-        if not kept.issuperset(wanted) or not all(stays[i] for i in new_ids):
+        old_ids, new_ids = change.old.encode(word), change.new.encode(word)
+        if not kept.issuperset(old_ids) or not all(stays[i] for i in new_ids):
             continue
-        found = [sources[i][0] for i in new_ids]
-        if found != wanted and not is_tie(wanted, found, names_of):
-            return judged(name, False, f"{word[:80]!r} was {wanted} and is {found}")
+        ids = [sources[i][0] for i in new_ids]
+        if ids != old_ids and not is_tie(old_ids, ids, names_of):
+            return judged(name, False, f"{word[:80]!r} was {old_ids} and is {ids}")
         same += 1
     return judged(name, True, f"{same:,} of {len(words):,}; the others use changed pieces")
 
@@ -197,20 +177,26 @@ def write_run(
     network: str | None = None,
     dry_run: bool = False,
 ) -> list[CheckResult]:
-    """Write the run; it appears complete and verified, or not at all.
+    """Write the run, which appears complete and verified or not at all; return its checks.
 
-    `checkpoint` is a run, whose last checkpoint is used, or one checkpoint, local or on gs://;
-    `network` is as `convert --config`, if there is no gin beside it; `dry_run` writes nothing.
-    Raise UserError if the checkpoint is of another network or vocabulary, Hugging Face has no such
-    network or vocabulary as the new run's, `out` is a run already, the disk is full, or logits of
-    kept pieces differ.
+    Args:
+      checkpoint: a run, whose last checkpoint is used, or one checkpoint, local or on gs://.
+      change: the old and the new vocabulary.
+      out: the folder of the new run.
+      network: as `convert --config`, if there is no gin beside the checkpoint.
+      dry_run: write nothing.
+
+    Raises:
+      UserError: the checkpoint belongs to another network or vocabulary, Hugging Face lacks the new
+        network or vocabulary, `out` holds a run, the disk is full, or logits of kept pieces differ.
     """
     old = rewrite.last_checkpoint(checkpoint, network)
-    if not 0 <= old.sizes.vocab_size - change.old.size < spm.SIZE_MULTIPLE:
+    if not 0 <= old.sizes.vocab_size - change.old.size < files.SIZE_MULTIPLE:
         raise UserError(
-            f"the vocabulary has {change.old.size:,} ids and the embedding of {old.path} "
-            f"{old.sizes.vocab_size:,} rows, so it was not trained with it: give its own "
-            "vocabulary, and --extra_ids 100 if seqio adds the sentinels"
+            old.path,
+            why=f"was not trained with this vocabulary, which has {change.old.size:,} ids, and the "
+            f"embedding {old.sizes.vocab_size:,} rows",
+            to_set="give its own vocabulary, and --extra_ids 100 if seqio adds the sentinels",
         )
     sizes = dataclasses.replace(old.sizes, vocab_size=len(change.rows))
     checks = [_size("network before", old.sizes), _size("network after", sizes)]
@@ -227,7 +213,9 @@ def write_run(
         _write_vocabulary(change, str(temporary / change.new.in_run))
         same = same_logits(old.path, old.sizes, written, sizes, change.sources)
         if not passed([same]):
-            raise UserError(f"nothing was written, since {same.check} fails: {same.figure}")
+            raise UserError(
+                why=f"the check of {same.check!r} fails, so nothing was written: {same.figure}"
+            )
     return [*checks, same]
 
 
@@ -237,14 +225,14 @@ def _publishable(change: VocabularyChange, sizes: Sizes) -> CheckResult:
         (Path(name) / model_dir.GIN_FILES[0]).write_text(rewrite.gin_of(sizes))
         change.new.write(os.path.join(name, change.new.in_run))
         described = publishable.describe(model_dir.TrainedRun(name, {}))
-        found = publishable.check_export(model_dir.TrainedRun(name, {}), described, [])
-    return judged("publishable", True, str(found))
+        compared = publishable.check_export(model_dir.TrainedRun(name, {}), described, [])
+    return judged("publishable", True, str(compared))
 
 
 def _changed(name: str, array: LazyArray, change: VocabularyChange) -> LazyArray:
-    """Return the array for the new ids, or itself if it has no rows of ids, as some moments."""
+    """Return the array for the new ids; arrays without rows of ids stay as they are."""
     owner = next((owner for owner in _AXES if f"/{owner}/" in f"/{name}/"), None)
-    ids = range(change.old.size, change.old.size + spm.SIZE_MULTIPLE)
+    ids = range(change.old.size, change.old.size + files.SIZE_MULTIPLE)
     if not owner or not any(length in ids for length in array.shape):
         return array
     axis = _AXES[owner] if len(array.shape) == 2 else 0
@@ -254,12 +242,12 @@ def _changed(name: str, array: LazyArray, change: VocabularyChange) -> LazyArray
     return LazyArray(tuple(shape), array.dtype, fetch)
 
 
-def average_rows(table: np.ndarray, sources: spm.Sources, axis: int = 0) -> np.ndarray:
+def average_rows(table: np.ndarray, sources: Sources, axis: int = 0) -> np.ndarray:
     """Return the table for the new ids: each row is the mean of its old rows, in the table's dtype.
 
-    The old ids run along `axis`: 0 for `token_embedder/embedding` [V, D], 1 for
+    Ids run along `axis`: 0 for `token_embedder/embedding` [V, D], 1 for
     `decoder/logits_dense/kernel` [D, V]. Adafactor's and Adam's moments of these parameters change
-    in the same way. The row of a single source is copied bit by bit.
+    in the same way. A row with a single source is copied bit by bit.
     """
     new = np.take(table, [ids[0] for ids in sources], axis)
     old_rows, new_rows = np.moveaxis(table, axis, 0), np.moveaxis(new, axis, 0)
@@ -281,7 +269,7 @@ def _size(name: str, sizes: Sizes) -> CheckResult:
 
 
 def same_logits(
-    old_path: str, old_sizes: Sizes, new_path: str, new_sizes: Sizes, sources: spm.Sources
+    old_path: str, old_sizes: Sizes, new_path: str, new_sizes: Sizes, sources: Sources
 ) -> CheckResult:
     """Check that both checkpoints give kept pieces the same logits, on a batch of kept pieces."""
     kept = np.array([new for new, old in enumerate(sources) if len(old) == 1 and new > 1])

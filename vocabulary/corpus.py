@@ -1,4 +1,4 @@
-"""The text of a vocabulary: a corpus as tasks read it, streamed as short lines.
+"""Reads the text for a vocabulary: a corpus as tasks read it, streamed as short lines.
 
 SentencePiece silently drops every line above 4,192 bytes, so documents are split at line ends and
 long lines at spaces, or between characters where there are none.
@@ -27,7 +27,7 @@ _REPORT_SECONDS = 10
 def add_arguments(
     parser: argparse.ArgumentParser, required: bool, max_documents: int | None = None
 ) -> None:
-    """Add --corpus, and the flags that say what is read from it."""
+    """Add --corpus, and the flags that choose what is read from it."""
     add, number = parser.add_argument, arguments.integer(1)
     about = (
         "folder or bucket, file or pattern of files, http(s) address, @ and the address of a list "
@@ -53,11 +53,11 @@ def add_arguments(
 def _documents(args: argparse.Namespace) -> dict[str, Iterator[str]]:
     """Return the documents that the corpus flags name, by --corpus or task."""
     if args.task:
-        return {name: _of_task(name, args) for name in args.task}
+        return {name: _task_texts(name, args) for name in args.task}
     return {args.corpus: read_documents(**{name: getattr(args, name) for name in _FLAGS})}
 
 
-def _of_task(name: str, args: argparse.Namespace) -> Iterator[str]:
+def _task_texts(name: str, args: argparse.Namespace) -> Iterator[str]:
     from tasks import registered  # with TensorFlow
     from tasks.look import sampling
 
@@ -68,7 +68,7 @@ def _of_task(name: str, args: argparse.Namespace) -> Iterator[str]:
 
 
 def read_texts(args: argparse.Namespace) -> list[str]:
-    """Return the documents that the corpus flags name, as they are but for --cedilla."""
+    """Return the documents that the corpus flags name, unchanged except by --cedilla."""
     texts = itertools.chain.from_iterable(_documents(args).values())
     if not args.cedilla:
         return list(texts)
@@ -76,12 +76,12 @@ def read_texts(args: argparse.Namespace) -> list[str]:
 
 
 def read_lines(args: argparse.Namespace) -> Iterator[str]:
-    """Yield the lines of what the corpus flags name, and report on stderr what has been read."""
+    """Yield the lines of the corpora that the flags name, and report progress on stderr."""
     return itertools.chain.from_iterable(lines_by_name(args).values())
 
 
 def lines_by_name(args: argparse.Namespace) -> dict[str, Iterator[str]]:
-    """Return the same by --corpus or task, each to be read once, in this order."""
+    """Return the lines by corpus or task; each may be read once, in this order."""
     return {name: _lines(name, texts, args) for name, texts in _documents(args).items()}
 
 
@@ -102,7 +102,7 @@ def _lines(name: str, documents: Iterator[str], args: argparse.Namespace) -> Ite
             report()
     report()
     if not count:
-        raise UserError(f"{name} holds no text: every document is empty, null or not a string")
+        raise UserError(name, why="holds no text: every document is empty, null or not a string")
 
 
 def read_documents(
@@ -114,14 +114,12 @@ def read_documents(
     split: str = "train",
     max_documents: int | None = None,
 ) -> Iterator[str]:
-    """Stream the texts of `corpus`, as a task of it reads them, in their order.
+    """Stream the texts of a corpus in their order, as a task would read them.
 
-    With `max_documents` they are spread over the corpus: files, and parts of large files, are drawn
-    at random and read alternately. The same ones are drawn every time.
-
-    A folder or bucket, a file or pattern of files, an `http(s)://` address, "@" and a list of
-    files, or a hub name; see `tasks.corpus.source.CorpusSource`. Nothing is held out of it, and
-    nothing is downloaded ahead.
+    `corpus` is a folder or bucket, a file or pattern of files, an `http(s)://` address, "@" and a
+    list of files, or a hub name; see `tasks.corpus.source.CorpusSource`. Nothing is held out, and
+    nothing is downloaded ahead. With `max_documents`, files and parts of large files are drawn at
+    random, always the same ones, and read alternately.
 
     Raises:
       UserError: the corpus, configuration, split or column does not exist, or cannot be read.
@@ -141,9 +139,9 @@ def read_documents(
         retry_policy=RetryPolicy(_RETRY_SECONDS),
     )
     source.peek(split)  # raises the mistakes in one sentence
-    found = overview(source, split)
-    asked = f"\n{found.flags}" if found.looks_like else ""
-    print(f"{corpus}: {found}{asked}", file=sys.stderr, flush=True)
+    listing = overview(source, split)
+    question = f"\n{listing.flags}" if listing.looks_like else ""
+    print(f"{corpus}: {listing}{question}", file=sys.stderr, flush=True)
     return itertools.islice(_texts(source, split, max_documents is not None), max_documents)
 
 
@@ -165,20 +163,20 @@ def lines_of(document: str, *, cedilla: bool = False) -> Iterator[str]:
 def sample_lines(lines: Iterable[str], most: int, seed: int = 0) -> list[str]:
     """Return a uniform sample of `most` lines, in no order, or all if there are fewer."""
     generator = random.Random(seed)
-    kept: list[str] = []
+    sample: list[str] = []
     for number, line in enumerate(lines):
         if number < most:
-            kept.append(line)
+            sample.append(line)
         elif (place := generator.randrange(number + 1)) < most:
-            kept[place] = line
-    return kept
+            sample[place] = line
+    return sample
 
 
 def split_line(line: str, limit: int = MAX_LINE_BYTES) -> Iterator[str]:
     """Split a line at spaces into parts of at most `limit` bytes.
 
-    Longer words are cut, since Chinese, Japanese, Thai and Khmer have no spaces. Those of ASCII
-    alone are dropped: they are no text.
+    Longer words are cut, since Chinese, Japanese, Thai and Khmer have no spaces. Longer words of
+    ASCII alone are dropped, since they are not text.
     """
     if len(line.encode()) <= limit:
         if line.strip():

@@ -1,4 +1,4 @@
-"""How well a vocabulary covers a text, compared with mT5's where that is on this machine.
+"""Measures how well a vocabulary covers a text, compared with mT5's if that is on this machine.
 
     coverage("my.model", texts, beside="google/mt5-base")
     coverage("my_bert", texts)
@@ -13,9 +13,9 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from common.tables import WARNING, CheckResult, judged
-from convert.formats.sentencepiece_model import read_model
+from convert.formats.sentencepiece_model import processor, read_model
 from tasks.look import signs
-from vocabulary import sentencepiece_model as spm
+from vocabulary import files
 
 MT5 = ("google/mt5-small", "google/mt5-base", "google/mt5-large", "google/mt5-xl")
 BESIDE_HELP = "compare with this vocabulary; default mT5's, if the Hugging Face cache has it"
@@ -32,7 +32,7 @@ Characters = collections.Counter[str]
 
 @dataclasses.dataclass(frozen=True)
 class _Encoder:
-    """A vocabulary's ids of texts, its unknown id, and what it makes of a text before that."""
+    """A vocabulary: ids of texts, the unknown id, and normalization."""
 
     encode: Callable[[Sequence[str]], list[list[int]]]
     unk_id: int | None
@@ -41,25 +41,24 @@ class _Encoder:
 
 def _open(path: str) -> _Encoder:
     """Return the encoder of a SentencePiece model or of a tokenizer.json; raise UserError."""
-    folder = spm.find_tokenizer(path)
+    folder = files.find_tokenizer(path)
     if folder is None:
-        own = spm.processor(read_model(spm.find_model(path)))
-        return _Encoder(lambda texts: own.encode(list(texts)), own.unk_id(), own.normalize)
+        pieces = processor(read_model(files.find_model(path)))
+        return _Encoder(lambda texts: pieces.encode(list(texts)), pieces.unk_id(), pieces.normalize)
     from tasks.tokenizer_vocabulary import TokenizerVocabulary  # with TensorFlow
 
-    found = TokenizerVocabulary(folder)
-    encode = lambda texts: [found.encode_texts([text])[0].tolist() for text in texts]
-    normalizer = found.tokenizer.normalizer
+    vocabulary = TokenizerVocabulary(folder)
+    encode = lambda texts: [vocabulary.encode_texts([text])[0].tolist() for text in texts]
+    normalizer = vocabulary.tokenizer.normalizer
     normalize = normalizer.normalize_str if normalizer else lambda text: text
-    return _Encoder(encode, found.unk_id, normalize)
+    return _Encoder(encode, vocabulary.unk_id, normalize)
 
 
 def coverage(path: str, texts: Sequence[str], beside: str | None = None) -> list[CheckResult]:
     """Return the figures of the vocabulary at `path` over some texts, compared with another's.
 
-    Both are as for `check.check_vocabulary`, or hub names. None as `beside` takes mT5's vocabulary
-    from the Hugging Face cache, and leaves the comparison out if it is not there. Nothing is
-    downloaded for it.
+    Both are paths as for `check.check_vocabulary`, or hub names. Without `beside`, mT5's vocabulary
+    is taken from the Hugging Face cache if it is there. Nothing is downloaded for it.
 
     Raises:
       UserError: a vocabulary cannot be read.
@@ -100,7 +99,7 @@ def _is_often(character: str, characters: Characters) -> bool:
 
 
 def _joined_words(own: _Encoder, characters: Characters) -> Iterator[CheckResult]:
-    """Yield the check that the text's joiners can be written, nothing for a text without them."""
+    """Yield a check that the model can write joiners, if the text has some."""
     if _is_often(JOINER, characters):
         written = JOINER in own.normalize(f"a{JOINER}a")
         lost = "becomes a blank, which cuts words"
@@ -110,10 +109,10 @@ def _joined_words(own: _Encoder, characters: Characters) -> Iterator[CheckResult
 
 
 def _lost_characters(own: _Encoder, characters: Characters) -> Iterator[CheckResult]:
-    """Yield the check of characters that the model's normalization drops or makes a space.
+    """Yield a check of characters that normalization drops or makes a space, if there are some.
 
-    White space and control characters should be, and joiners have a check of their own. It is no
-    warning if all are as rare as stray characters; without any there is no check.
+    White space and control characters should become spaces, and joiners have their own check. It
+    does not warn if all these characters are rare.
     """
     nothing = {own.normalize("aa"), own.normalize("a a")}
     expected = lambda c: c == JOINER or c.isspace() or unicodedata.category(c) == "Cc"
@@ -136,5 +135,5 @@ def cached_mt5() -> str | None:
     """Return the path of mT5's vocabulary in the Hugging Face cache, None if it is not there."""
     import huggingface_hub
 
-    found = (huggingface_hub.try_to_load_from_cache(name, "spiece.model") for name in MT5)
-    return next((path for path in found if isinstance(path, str)), None)
+    paths = (huggingface_hub.try_to_load_from_cache(name, "spiece.model") for name in MT5)
+    return next((path for path in paths if isinstance(path, str)), None)

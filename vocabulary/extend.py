@@ -34,8 +34,7 @@ from common.errors import UserError, guarded
 from convert.formats.sentencepiece_model import BLANK
 from tasks.text.normalize import is_letter
 from vocabulary import checkpoint, corpus
-from vocabulary import sentencepiece_model as spm
-from vocabulary.pieces import NewPiece, Pieces, SentencePieces
+from vocabulary.pieces import NewPiece, Pieces, SentencePieces, VocabularyChange
 
 _SAMPLED_LINES = 200_000  # that pieces are learned from
 _OFTEN = 10  # times at least that a letter or pair is in them
@@ -43,36 +42,36 @@ _GAIN = 1.1  # of bytes a piece, below which a vocabulary holds a language well
 _PRIVATE = 0x10000  # Unicode's planes from here on have no blanks
 
 
-def learn(pieces: Pieces, lines: Sequence[str], size: int) -> tuple[Pieces, spm.Sources]:
-    """Return a vocabulary with at most `size` more pieces, learned from lines, and its sources.
+def learn(pieces: Pieces, lines: Sequence[str], size: int) -> VocabularyChange:
+    """Return the change to a vocabulary with at most `size` more pieces, learned from lines.
 
     Twice as many are learned, of which those stay that the lines then use most: many a piece is
     only on the way to a longer one.
     """
     letters = _letters(pieces, lines)[:size]
-    spelled, of_letters = pieces.changed(range(len(pieces.names)), letters)
-    merged = _merges(spelled, lines, 2 * (size - len(letters)))
-    full, of_merges = spelled.changed(range(len(spelled.names)), merged)
-    sources = [tuple(old for i in ids for old in of_letters[i]) for ids in of_merges]
-    kept = {i for i, ids in enumerate(of_merges) if len(ids) == 1 and full.names[i]}
+    spelled = pieces.change(added=letters)
+    merges = _merges(spelled.new, lines, 2 * (size - len(letters)))
+    merged = spelled.new.change(added=merges)
+    full = merged.new
+    kept = {i for i, ids in enumerate(merged.sources) if len(ids) == 1 and full.names[i]}
     usage = collections.Counter(i for line in lines for i in full.encode(line))
     used = kept.union(*(full.parts(i) for i in usage))
     room = min(len(used), len(kept) + size - len(letters))
-    large, of_used = full.changed(sorted(full.most_used(kept, usage, room)), [])
-    return large, [sources[i] for (i,) in of_used]
+    trimmed = full.change(sorted(full.most_used(kept, usage, room)))
+    return spelled.then(merged).then(trimmed)
 
 
 def _letters(pieces: Pieces, lines: Sequence[str]) -> list[NewPiece]:
-    """Return the letters of lines that a vocabulary lacks, the most frequent first."""
+    """Return the letters in lines that a vocabulary lacks, the most frequent first."""
     counts = collections.Counter(c for line in lines for c in pieces.normalize(line))
-    often = [c for c, n in counts.most_common() if n >= _OFTEN and is_letter(c)]
-    return [NewPiece(c, lacking) for c in often if (lacking := pieces.lacks(c))]
+    frequent = [c for c, n in counts.most_common() if n >= _OFTEN and is_letter(c)]
+    return [NewPiece(c, lacking) for c in frequent if (lacking := pieces.lacks(c))]
 
 
 def _merges(pieces: Pieces, lines: Sequence[str], count: int) -> list[NewPiece]:
-    """Return pieces made of the most frequent pairs of pieces within words, in their order.
+    """Return pieces that join the most frequent pairs of pieces within words, in their order.
 
-    The `tokenizers` library finds them in a text where one character stands for each piece.
+    The `tokenizers` library learns them from a text in which each character stands for a piece.
     """
     spell = lambda run: "".join(chr(_PRIVATE + i) for i in run)
     of_word = functools.cache(lambda word: " ".join(map(spell, pieces.runs(word))))
@@ -90,50 +89,55 @@ def _merges(pieces: Pieces, lines: Sequence[str], count: int) -> list[NewPiece]:
     return [NewPiece(name(a + b), ids(a + b), (name(a), name(b))) for a, b in merges]
 
 
-def extend(pieces: Pieces, words: Sequence[str]) -> tuple[Pieces, spm.Sources]:
-    """Return a larger vocabulary and, for each of its ids, the old ids from which it starts.
+def extend(pieces: Pieces, words: Sequence[str]) -> VocabularyChange:
+    """Return the change to a vocabulary with a piece for each word, normalized as text is.
 
-    Words are normalized as the model normalizes text. Raise UserError for a word that is a piece
-    already, is given twice, holds an unknown character, or is not one word, for a vocabulary that
-    is no SentencePiece model, and if the new one never gives a word's own piece.
+    Raises:
+      UserError: a word is a piece already, is given twice, holds an unknown character, or is not
+        one word; the vocabulary is not a SentencePiece model; or no text would get a word's piece.
     """
     if not isinstance(pieces, SentencePieces):
         raise UserError(
-            "--pieces needs a SentencePiece model, and this is a tokenizer.json: give --corpus, "
-            "from which its pieces are learned"
+            "--pieces",
+            why="needs a SentencePiece model, and this is a tokenizer.json",
+            to_set="give --corpus, from which its pieces are learned",
         )
-    known = {*pieces.names}
+    names = {*pieces.names}
     added = []
     for word in words:
         piece = _piece_of(pieces, word)
-        if piece in known:
-            raise UserError(f"the piece {piece!r} exists already or is given twice")
-        known.add(piece)
+        if piece in names:
+            raise UserError(f"the piece {piece!r}", why="exists already, or is given twice")
+        names.add(piece)
         ids = pieces.encode(_text_of(piece))
         if pieces.unk_id in ids:
             raise UserError(
-                f"the piece {piece!r} holds a character that the model does not know, "
-                "so its embedding cannot be initialized"
+                f"the piece {piece!r}",
+                why="holds a character that the model does not know, so its embedding cannot be "
+                "initialized",
             )
         added.append(NewPiece(piece, tuple(ids)))
-    large, sources = pieces.changed(range(len(pieces.names)), added)
-    new = {i: large.names[i] for i, old in enumerate(sources) if len(old) > 1}
+    change = pieces.change(added=added)
+    large = change.new
+    new = {i: large.names[i] for i, old in enumerate(change.sources) if len(old) > 1}
     unused = [piece for i, piece in new.items() if i not in large.encode(_text_of(piece))]
     if unused:
         raise UserError(
-            f"nothing was written, since the model never gives {', '.join(map(repr, unused))}, "
-            "whose rows no text would use: leave them out of the new pieces"
+            why=f"the model never gives {', '.join(map(repr, unused))}, whose rows no text would "
+            "use, so nothing was written",
+            to_set="leave them out of the new pieces",
         )
-    return large, sources
+    return change
 
 
 def _piece_of(pieces: Pieces, word: str) -> str:
     words = _text_of(pieces.normalize(_text_of(word))).split()
     if len(words) != 1:
-        found = f"{len(words)} words" if words else "nothing"
+        amount = f"{len(words)} words" if words else "nothing"
         raise UserError(
-            f"the piece {word!r} is {found} to the model, but a piece is of one word; give each "
-            "word a line of its own"
+            f"the piece {word!r}",
+            why=f"is {amount} to the model, but a piece is one word",
+            to_set="give each word a line of its own",
         )
     return BLANK + words[0]
 
@@ -148,26 +152,28 @@ def _read_words(path: str) -> list[str]:
             words = [line.strip() for line in file if line.strip()]
     except OSError as error:
         raise UserError(
-            f"--pieces {path} cannot be read ({error.strerror}): name a file with one word a line"
+            f"--pieces {path}",
+            why=f"cannot be read ({error.strerror})",
+            to_set="name a file with one word a line",
         ) from error
     if not words:
-        raise UserError(f"--pieces {path} holds no word: write one a line")
+        raise UserError(f"--pieces {path}", why="holds no word", to_set="write one a line")
     return words
 
 
-def _learned(pieces: Pieces, lines: Sequence[str], size: int) -> tuple[Pieces, spm.Sources]:
-    """Return what `learn` does, or without new pieces if they would gain too little."""
+def _learned(pieces: Pieces, lines: Sequence[str], size: int) -> VocabularyChange:
+    """Return the change of `learn`, or one without new pieces if these would gain too little."""
     if not lines:
-        raise UserError("the corpus holds no text: name one of the language to add")
-    large, sources = learn(pieces, lines, size)
-    before, after = (checkpoint.bytes_a_piece(some, lines) for some in (pieces, large))
+        raise UserError("the corpus", why="holds no text", to_set="name one of the language to add")
+    change = learn(pieces, lines, size)
+    before, after = (checkpoint.bytes_a_piece(some, lines) for some in (pieces, change.new))
     if after >= _GAIN * before:
-        return large, sources
+        return change
     print(
         f"no piece is added: the vocabulary holds the language well, {before:.2f} bytes a piece, "
-        f"and {len(sources) - pieces.size:,} more pieces would make that {after:.2f}"
+        f"and {len(change.sources) - pieces.size:,} more pieces would make that {after:.2f}"
     )
-    return pieces.changed(range(len(pieces.names)), [])
+    return pieces.change()
 
 
 @guarded
@@ -181,19 +187,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--size", type=arguments.integer(1), default=8_000, help=about)
     args = parser.parse_args(argv)
     if bool(args.pieces) == bool(args.corpus or args.task):
-        raise UserError("give either --pieces, words to add, or --corpus or --task, to learn from")
+        raise UserError(
+            "--pieces",
+            why="gives words to add, --corpus or --task a text to learn them from",
+            to_set="give either",
+        )
     checkpoint.check_out(args)
     pieces = checkpoint.open_pieces(args)
     if args.pieces:
-        large, sources = extend(pieces, _read_words(args.pieces))
-        samples = {}
+        change, samples = extend(pieces, _read_words(args.pieces)), {}
     else:
         samples = {
             name: corpus.sample_lines(lines, _SAMPLED_LINES)
             for name, lines in corpus.lines_by_name(args).items()
         }
-        large, sources = _learned(pieces, next(iter(samples.values())), args.size)
-    return checkpoint.finish(checkpoint.VocabularyChange(pieces, large, sources), args, samples)
+        change = _learned(pieces, next(iter(samples.values())), args.size)
+    return checkpoint.finish(change, args, samples)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A vocabulary whose pieces can be cut and added to, whatever file it is in.
+"""A vocabulary whose pieces can be removed and added, whatever file holds it.
 
 `SentencePieces` is a T5's model, `TokenizerPieces` (`vocabulary.tokenizer_json`) the tokenizer.json
 of an encoder. `vocabulary.trim` chooses what is kept, `vocabulary.extend` what is added, and
@@ -6,6 +6,7 @@ of an encoder. `vocabulary.trim` chooses what is kept, `vocabulary.extend` what 
 """
 
 import abc
+import dataclasses
 import functools
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -13,10 +14,20 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from convert.formats.sentencepiece_model import BLANK, NUM_SENTINELS, ModelProto, sentinel_ids
+from common.errors import UserError
+from convert.formats.sentencepiece_model import (
+    BLANK,
+    NUM_SENTINELS,
+    ModelProto,
+    SentencePiece,
+    append_sentinels,
+    processor,
+    sentinel_ids,
+    write_model,
+)
 from convert.run.model_dir import VOCABULARY
 from tasks.text.normalize import is_letter
-from vocabulary import sentencepiece_model as spm
+from vocabulary import files
 
 # Added to a new piece's score for each old piece it saves: it beats them, and of two new pieces
 # with the same beginning the longer one wins.
@@ -24,6 +35,8 @@ _SCORE_BONUS = 0.5
 # Lost over the list of new pieces: "ab" and "c" would tie with "a" and "bc", and the last bit of a
 # float decide, differently in training and when published. The piece learned first wins.
 _LOST_BY_ORDER = 0.2
+# For each id of a new vocabulary the ids of the old one from whose mean its embedding starts.
+Sources = Sequence[tuple[int, ...]]
 _BYTE = re.compile("<0x[0-9A-F]{2}>")
 _JOINERS = "\u200c\u200d"
 
@@ -37,7 +50,7 @@ class NewPiece(NamedTuple):
 
 
 class Pieces(abc.ABC):
-    """Pieces by id."""
+    """The pieces of a vocabulary by id."""
 
     in_run: ClassVar[str]  # what a run's folder calls the file
     fixed: ClassVar[int]  # ids behind all pieces that each change puts there
@@ -59,41 +72,41 @@ class Pieces(abc.ABC):
 
     @abc.abstractmethod
     def required(self, usage: Mapping[int, int]) -> set[int]:
-        """Return the ids that a text with this usage of ids cannot lack, used or not."""
+        """Return the ids that must stay, for texts that use ids as often as `usage` tells."""
 
     @abc.abstractmethod
-    def changed(
-        self, kept: Iterable[int], added: Sequence[NewPiece]
-    ) -> tuple["Pieces", spm.Sources]:
-        """Return a vocabulary of kept ids, which are in order, and new pieces, and its sources."""
+    def change(
+        self, kept: Iterable[int] | None = None, added: Sequence[NewPiece] = ()
+    ) -> "VocabularyChange":
+        """Return the change to a vocabulary of kept ids, ascending (None: all), and new pieces."""
 
     @abc.abstractmethod
     def write(self, path: str) -> None:
         """Write the file or folder `path`."""
 
     def parts(self, i: int) -> set[int]:
-        """Return the ids without which the id `i` would never be given, with itself."""
+        """Return `i` and the ids without which encoding would never give it."""
         return {i}
 
     def most_used(self, kept: set[int], usage: Mapping[int, int], size: int) -> set[int]:
         """Return `size` ids: `kept`, then the most used ones, each with its parts."""
-        found = {*kept}
+        ids = {*kept}
         others = (i for i, name in enumerate(self.names) if name and i not in kept)
         for i in sorted(others, key=lambda i: (-usage.get(i, 0), -self.scores[i], i)):
-            if len(found) == size:
+            if len(ids) == size:
                 break
-            more = self.parts(i) - found
-            if len(found) + len(more) <= size:
-                found |= more
-        return found
+            more = self.parts(i) - ids
+            if len(ids) + len(more) <= size:
+                ids |= more
+        return ids
 
     def lacks(self, letter: str) -> tuple[int, ...]:
-        """Return the ids that stand for a letter that is no piece: unk, or its bytes; else ()."""
+        """Return the ids of a letter that is not a piece, unk or its bytes; () if it is one."""
         ids = self.encode(letter)
         return tuple(i for i in ids if i == self.unk_id or _BYTE.fullmatch(self.names[i]))
 
     def runs(self, word: str) -> Iterator[list[int]]:
-        """Yield the parts of a word of which a piece may be made: ids of letters, end to end."""
+        """Yield the parts of a word that may become a piece: neighbouring ids of letters."""
         for ids in self.words(f" {word}"):
             run: list[int] = []
             for i in ids:
@@ -106,11 +119,11 @@ class Pieces(abc.ABC):
 
     @functools.cached_property
     def joins(self) -> Sequence[bool]:
-        """Whether each id is of letters alone, behind the mark of a blank."""
+        """Whether each id may be part of a new piece, since it is made of letters."""
         return [self.is_of_letters(name) and i != self.unk_id for i, name in enumerate(self.names)]
 
     def is_of_letters(self, name: str) -> bool:
-        """Return whether a piece is of letters alone, behind the mark of a blank."""
+        """Return whether a piece is made of letters, except for the mark of a blank."""
         return bool(name) and all(is_letter(c) or c in _JOINERS for c in name.lstrip(BLANK))
 
     @functools.cached_property
@@ -118,10 +131,10 @@ class Pieces(abc.ABC):
         return min(self.scores)
 
     def score(self, old: Collection[int]) -> float:
-        """Return the score of a piece that `old` spells: it is given wherever they were."""
+        """Return a score with which a piece beats the ids `old` that spell it."""
         lacking = lambda i: i == self.unk_id or _BYTE.fullmatch(self.names[i])
-        given = [self._least if lacking(i) else self.scores[i] for i in old]
-        return sum(given) + _SCORE_BONUS * (len(given) - 1)
+        scores = [self._least if lacking(i) else self.scores[i] for i in old]
+        return sum(scores) + _SCORE_BONUS * (len(scores) - 1)
 
 
 class SentencePieces(Pieces):
@@ -135,7 +148,7 @@ class SentencePieces(Pieces):
 
     def __init__(self, model: ModelProto, extra_ids: int = 0):
         self.model, self.extra_ids = model, extra_ids
-        self.encoder = spm.processor(model)
+        self.encoder = processor(model)
         self.encode, self.normalize = self.encoder.encode, self.encoder.normalize
         self.sentinels = {*sentinel_ids(model).values()}  # of which no text is made
         pieces = enumerate(model.pieces)
@@ -146,7 +159,7 @@ class SentencePieces(Pieces):
     def required(self, usage: Mapping[int, int]) -> set[int]:
         """Return the ids of pad, eos, unk, bytes, user-defined symbols and used characters."""
         letters = {letter for i in usage for letter in self.names[i]}
-        ordinary = (spm.SentencePiece.NORMAL, spm.SentencePiece.UNUSED)
+        ordinary = (SentencePiece.NORMAL, SentencePiece.UNUSED)
         required = {
             i
             for i, piece in enumerate(self.model.pieces)
@@ -154,24 +167,73 @@ class SentencePieces(Pieces):
         }
         return required - self.sentinels
 
-    def changed(
-        self, kept: Iterable[int], added: Sequence[NewPiece]
-    ) -> tuple["SentencePieces", spm.Sources]:
-        """Return a vocabulary of kept ids, which are in order, and new pieces, and its sources.
+    def change(
+        self, kept: Iterable[int] | None = None, added: Sequence[NewPiece] = ()
+    ) -> "VocabularyChange":
+        """Return the change to a vocabulary of kept ids, ascending (None: all), and new pieces.
 
-        Sentinels are kept always; raise UserError if there are not 100 of them.
+        The 100 sentinels are always kept, as its last pieces.
+
+        Raises:
+          UserError: there are fewer.
         """
-        known = {*self.names}
-        lost = np.linspace(0, _LOST_BY_ORDER, len(added)).tolist()
-        new = [
-            (p.name, self.score(p.old) - less, p.old)
-            for p, less in zip(added, lost, strict=True)
-            if p.name not in known
-        ]
-        ordinary = [i for i in kept if i not in self.sentinels]
-        model, sources = spm.rebuild(self.model, ordinary, new, self.extra_ids)
-        return SentencePieces(model), sources
+        model, sources, known = ModelProto(), list[tuple[int, ...]](), {*self.names}
+        model.CopyFrom(self.model)
+        del model.pieces[:]
+        for i in range(len(self.names)) if kept is None else kept:
+            if i not in self.sentinels:
+                model.pieces.append(self.model.pieces[i])
+                sources.append((i,))
+        losses = np.linspace(0, _LOST_BY_ORDER, len(added)).tolist()
+        for new, loss in zip(added, losses, strict=True):
+            if new.name not in known:
+                score = self.score(new.old) - loss
+                model.pieces.add(piece=new.name, score=score, type=SentencePiece.NORMAL)
+                sources.append(tuple(new.old))
+        append_sentinels(model)
+        sources += self._sentinels_in_order()
+        return VocabularyChange(self, SentencePieces(model), sources)
+
+    def _sentinels_in_order(self) -> Sources:
+        """Return the ids of `<extra_id_99>` to `<extra_id_0>`, of the model or behind it."""
+        behind = {number: self.size - 1 - number for number in range(self.extra_ids)}
+        ids = behind | sentinel_ids(self.model)
+        if absent := [number for number in range(NUM_SENTINELS) if number not in ids]:
+            raise UserError(
+                "the model",
+                why=f"has no piece <extra_id_{absent[0]}>, and all {NUM_SENTINELS} sentinels are "
+                "needed",
+                to_set=f"set --extra_ids {NUM_SENTINELS} if seqio adds them after its pieces",
+            )
+        return [(ids[number],) for number in reversed(range(NUM_SENTINELS))]
 
     def write(self, path: str) -> None:
         """Write the model `path` and the listing beside it."""
-        spm.write_model(self.model, path)
+        write_model(self.model, path)
+
+
+@dataclasses.dataclass(frozen=True)
+class VocabularyChange:
+    """Two vocabularies, and for each id of the new one the old ids from whose mean it starts."""
+
+    old: Pieces
+    new: Pieces
+    sources: Sources
+
+    @property
+    def stays(self) -> list[bool]:
+        """Whether each new id was there before; a letter that was unknown has one source, too."""
+        names, behind = {*self.old.names}, len(self.old.names)  # behind: sentinels of seqio
+        pairs = zip(self.new.names, self.sources, strict=True)
+        return [len(ids) == 1 and (name in names or ids[0] >= behind) for name, ids in pairs]
+
+    @property
+    def rows(self) -> Sources:
+        """The sources of the embedding's rows: padded to a multiple of 128 with rows from unk."""
+        unused = files.round_up(len(self.sources)) - len(self.sources)
+        return [*self.sources, *[(self.old.unk_id,)] * unused]
+
+    def then(self, later: "VocabularyChange") -> "VocabularyChange":
+        """Return this change and a later one of its new vocabulary as one."""
+        sources = [tuple(old for i in ids for old in self.sources[i]) for ids in later.sources]
+        return VocabularyChange(self.old, later.new, sources)

@@ -1,13 +1,12 @@
-"""The tokenizer.json of an encoder, Unigram (XLM-R) or BPE (ModernBERT, mmBERT), cut or extended.
+"""Removes and adds pieces of an encoder's tokenizer.json: Unigram (XLM-R) or BPE (ModernBERT).
 
     pieces = TokenizerPieces("xlm_r")                   # a folder with tokenizer.json
-    small, sources = pieces.changed(kept, [])
-    small.write("runs/xlm_r_small/tokenizer")
+    pieces.change(kept).new.write("runs/xlm_r_small/tokenizer")
 
-BPE joins the pair of neighbours whose merge comes first, again and again. A merge is kept with both
-parts and the result. The merges that made a kept piece are kept, and of the others none comes
-before them, so a text whose pieces are all kept has the ids of the same pieces as before. New
-merges come behind all old ones: they join what the old ones leave.
+BPE joins the pair of neighbours whose merge comes first, again and again. A merge is kept if both
+parts and the result are kept, in the old order. So the merges behind a kept piece are kept, and a
+text whose pieces are all kept is cut as before. New merges come last: they join what the old ones
+leave.
 """
 
 import functools
@@ -24,14 +23,13 @@ from common.atomic_file import replace_file
 from common.errors import UserError
 from convert.run.vocabulary import TOKENIZER
 from tasks.tokenizer_vocabulary import TOKENIZER_FILE, TokenizerVocabulary
-from vocabulary import sentencepiece_model as spm
-from vocabulary.pieces import NewPiece, Pieces
+from vocabulary.pieces import NewPiece, Pieces, VocabularyChange
 
 _KINDS = ("Unigram", "BPE")
 
 
 class TokenizerPieces(Pieces):
-    """A folder with a tokenizer.json, or what `changed` has made of one.
+    """A folder with a tokenizer.json, or what `change` has made of one.
 
     Raises:
       UserError: it is neither Unigram nor BPE, or cannot be read.
@@ -48,8 +46,9 @@ class TokenizerPieces(Pieces):
         self.content, self.model = content, content["model"]
         if (kind := self.model["type"]) not in _KINDS:
             raise UserError(
-                f"{folder} is a {kind}, and only {' and '.join(_KINDS)} can be trimmed and "
-                "extended: continue with the vocabulary as it is, without this step"
+                folder,
+                why=f"is a {kind}, and only {' and '.join(_KINDS)} can be trimmed and extended",
+                to_set="continue with the vocabulary as it is, without this step",
             )
         self.is_bpe = kind == "BPE"
         if self.is_bpe:
@@ -81,19 +80,19 @@ class TokenizerPieces(Pieces):
     def words(self, text: str) -> list[list[int]]:
         """Return the ids of each word of a text; no piece goes beyond its word."""
         encoding = self.tokenizer.encode(text, add_special_tokens=False)
-        found: list[list[int]] = []
+        words: list[list[int]] = []
         last = None
         for i, word in zip(encoding.ids, encoding.word_ids, strict=True):
             if word != last:
-                found.append([])
-            found[-1].append(i)
+                words.append([])
+            words[-1].append(i)
             last = word
-        return found
+        return words
 
     def is_of_letters(self, name: str) -> bool:
-        """Return whether a piece is of letters alone, behind the mark of a blank.
+        """Return whether a piece is made of letters, except for the mark of a blank.
 
-        Bytes are cut into words of letters by the tokenizer itself.
+        With bytes all are, since the tokenizer itself cuts them into words of letters.
         """
         return self.is_bytes or super().is_of_letters(name)
 
@@ -105,11 +104,11 @@ class TokenizerPieces(Pieces):
         if self.model.get("byte_fallback"):
             letters |= {f"<0x{byte:02X}>" for byte in range(256)}
         special = {token["content"] for token in self.content["added_tokens"]}
-        known = (letters & self.in_model) | special
-        return {self.unk_id} | {self.ids[name] for name in known}
+        names = (letters & self.in_model) | special
+        return {self.unk_id} | {self.ids[name] for name in names}
 
     def parts(self, i: int) -> set[int]:
-        """Return the ids without which the id `i` would never be given, with itself."""
+        """Return `i` and the ids without which encoding would never give it."""
         return {self.ids[name] for name in self._made_of(self.names[i])}
 
     @functools.cached_property
@@ -117,26 +116,27 @@ class TokenizerPieces(Pieces):
         return {pair: rank for rank, pair in enumerate(self.merges)} if self.is_bpe else {}
 
     def _made_of(self, name: str) -> set[str]:
-        """Return the pieces through which merges lead to a piece, and itself."""
-        symbols, found = [*name], {name}
+        """Return a piece and those through which merges lead to it."""
+        symbols, pieces = [*name], {name}
         while self.is_bpe and len(symbols) > 1:
             ranks = map(self._ranks.get, itertools.pairwise(symbols))
-            known = [(rank, n) for n, rank in enumerate(ranks) if rank is not None]
-            if not known:
+            mergeable = [(rank, n) for n, rank in enumerate(ranks) if rank is not None]
+            if not mergeable:
                 return {name}  # which is no result of merges, such as a special token
-            _, n = min(known)
-            found |= {*symbols[n : n + 2]}
+            _, n = min(mergeable)
+            pieces |= {*symbols[n : n + 2]}
             symbols[n : n + 2] = ["".join(symbols[n : n + 2])]
-        return found
+        return pieces
 
-    def changed(
-        self, kept: Iterable[int], added: Sequence[NewPiece]
-    ) -> tuple["TokenizerPieces", spm.Sources]:
-        """Return a vocabulary of kept ids, which are in order, and new pieces, and its sources.
+    def change(
+        self, kept: Iterable[int] | None = None, added: Sequence[NewPiece] = ()
+    ) -> VocabularyChange:
+        """Return the change to a vocabulary of kept ids, ascending (None: all), and new pieces.
 
-        Of a new piece that exists, BPE gets the other way to make it.
+        If a new piece exists already, BPE gets another way to make it.
         """
-        names = [self.names[i] for i in kept if self.names[i]]
+        ids_kept = range(len(self.names)) if kept is None else kept
+        names = [self.names[i] for i in ids_kept if self.names[i]]
         new = {p.name: p.old for p in added if p.name not in self.ids}
         inside = [*(name for name in names if name in self.in_model), *new]
         order = [*inside, *(name for name in names if name not in self.in_model)]
@@ -144,9 +144,9 @@ class TokenizerPieces(Pieces):
         model = {**self.model}
         if self.is_bpe:
             pairs = [*self.merges, *(p.pair for p in added if p.pair)]
-            known = lambda first, second: {first, second, first + second} <= ids.keys()
+            in_new = lambda first, second: {first, second, first + second} <= ids.keys()
             model["vocab"] = {name: ids[name] for name in inside}
-            model["merges"] = [list(pair) for pair in pairs if known(*pair)]
+            model["merges"] = [list(pair) for pair in pairs if in_new(*pair)]
         else:
             scores = {name: self.scores[i] for name, i in self.ids.items()}
             scores |= {name: self.score(old) for name, old in new.items()}
@@ -164,7 +164,7 @@ class TokenizerPieces(Pieces):
             "post_processor": _renumbered(self.content["post_processor"], ids),
         }
         sources = [new[name] if name in new else (self.ids[name],) for name in order]
-        return TokenizerPieces(self.folder, content), sources
+        return VocabularyChange(self, TokenizerPieces(self.folder, content), sources)
 
     def write(self, path: str) -> None:
         """Write the folder `path`: tokenizer.json, and the names of the special tokens."""

@@ -1,4 +1,4 @@
-"""Train the vocabulary of an encoder: WordPiece, as BERT's, or byte-level BPE, as RoBERTa's.
+"""Trains an encoder's vocabulary: WordPiece, as BERT's, or byte-level BPE, as RoBERTa's.
 
     tokenizer = train_tokenizer(lines, "wordpiece", 32_000)
     write_folder(tokenizer, "vocabularies/my_bert", SPECIAL_TOKENS["bert"])
@@ -21,12 +21,11 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from common.atomic_file import replace_file
 from common.errors import UserError
-from vocabulary import sentencepiece_model as spm
+from vocabulary import files
 
 KINDS = ("wordpiece", "byte_bpe")
 CONTINUATION = "##"
 MIN_FREQUENCY = 2  # of a merge
-NO_TEXT = "the corpus holds no text: every document is empty, null or not a string"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,7 +72,7 @@ def train_tokenizer(
     else:
         letters, first = sorted(pre_tokenizers.ByteLevel.alphabet()), names
     if len(first) + len(letters) > size:
-        raise UserError(too_small(size, len(first) + len(letters), "special tokens"))
+        raise too_small(size, len(first) + len(letters), "special tokens")
     blank = _empty(kind, {}, special)
     trainer = trainers.BpeTrainer(
         vocab_size=size,
@@ -89,43 +88,53 @@ def train_tokenizer(
     learner.normalizer, learner.pre_tokenizer = blank.normalizer, blank.pre_tokenizer
     learner.train_from_iterator(lines, trainer, length=len(lines))
     if (found := learner.get_vocab_size()) < size:
-        raise UserError(too_large(size, found))
+        raise too_large(size, found)
     model = json.loads(learner.to_str())["model"]
     return _empty(kind, model, special)
 
 
-def too_large(size: int, found: int) -> str:
-    """Return the sentence about --size for a corpus that gives only `found` pieces."""
-    largest = found // spm.SIZE_MULTIPLE * spm.SIZE_MULTIPLE
-    if largest < 2 * spm.SIZE_MULTIPLE:
-        return "the corpus is too small for a vocabulary of any size: give more text"
-    return (
-        f"--size {size} is too large for this corpus: the largest possible is --size {largest}, "
-        "or give more text"
+def too_large(size: int, most: int) -> UserError:
+    """Return the error of a --size for a corpus that gives at most `most` pieces."""
+    largest = most // files.SIZE_MULTIPLE * files.SIZE_MULTIPLE
+    if largest < 2 * files.SIZE_MULTIPLE:
+        return UserError(
+            "the corpus",
+            why="is too small for a vocabulary of any size",
+            to_set="give more text",
+        )
+    to_set = f"set --size {largest}, the largest possible, or give more text"
+    return UserError("--size", size, "which is too large for this corpus", to_set)
+
+
+def too_small(size: int, needed: int, others: str) -> UserError:
+    """Return the error of a --size for a corpus whose characters and `others` need more."""
+    return UserError(
+        "--size",
+        size,
+        "which is too small for this corpus: its characters and the "
+        f"{others} alone need {needed} pieces",
+        f"set --size {files.round_up(needed)} or more, or a lower --character_coverage",
     )
 
 
-def too_small(size: int, needed: int, others: str) -> str:
-    """Return the sentence about --size for a corpus whose characters and `others` need more."""
-    return (
-        f"--size {size} is too small for this corpus: its characters and the {others} alone need "
-        f"{needed} pieces; set --size {spm.round_up(needed)} or more, or a lower "
-        "--character_coverage"
-    )
+def no_text() -> UserError:
+    """Return the error of a corpus whose documents are all empty."""
+    why = "holds no text: every document is empty, null or not a string"
+    return UserError("the corpus", why=why)
 
 
 def _alphabet(lines: Iterable[str], coverage: float, required: str) -> list[str]:
     """Return the most frequent characters that make up `coverage` of a text, and the required."""
     counts = collections.Counter(c for line in lines for c in line if not c.isspace())
     if not counts:
-        raise UserError(NO_TEXT)
-    left, found = coverage * counts.total(), {*required}
+        raise no_text()
+    left, letters = coverage * counts.total(), {*required}
     for letter, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
         if left <= 0:
             break
-        found.add(letter)
+        letters.add(letter)
         left -= count
-    return sorted(found)
+    return sorted(letters)
 
 
 def _empty(kind: str, model: dict[str, Any], special: SpecialTokens) -> tokenizers.Tokenizer:

@@ -36,9 +36,14 @@ import sentencepiece
 
 from common import arguments, tables
 from common.errors import UserError, guarded
-from convert.formats.sentencepiece_model import NUM_SENTINELS, ModelProto
-from vocabulary import corpus, tokenizer_training
-from vocabulary import sentencepiece_model as spm
+from convert.formats.sentencepiece_model import (
+    NUM_SENTINELS,
+    ModelProto,
+    append_sentinels,
+    keep_character,
+    write_model,
+)
+from vocabulary import corpus, files, tokenizer_training
 from vocabulary.check import check_vocabulary
 from vocabulary.coverage import BESIDE_HELP, JOINER, coverage, writes_joiners
 
@@ -57,12 +62,14 @@ _MARK = "\U000f200c"
 
 def check_size(size: int) -> None:
     """Raise UserError unless `size` is a multiple of 128 with space for more than sentinels."""
-    if size % spm.SIZE_MULTIPLE or size < 2 * spm.SIZE_MULTIPLE:
-        below = max(size // spm.SIZE_MULTIPLE, 2) * spm.SIZE_MULTIPLE
+    if size % files.SIZE_MULTIPLE or size < 2 * files.SIZE_MULTIPLE:
+        below = max(size // files.SIZE_MULTIPLE, 2) * files.SIZE_MULTIPLE
         raise UserError(
-            f"--size {size} is not a multiple of {spm.SIZE_MULTIPLE} from {2 * spm.SIZE_MULTIPLE} "
-            "up, which accelerators and model parallelism need for an embedding: "
-            f"set --size {below} or {below + spm.SIZE_MULTIPLE}"
+            "--size",
+            size,
+            f"but must be a multiple of {files.SIZE_MULTIPLE} from {2 * files.SIZE_MULTIPLE} up, "
+            "as accelerators and model parallelism need for an embedding",
+            f"set --size {below} or {below + files.SIZE_MULTIPLE}",
         )
 
 
@@ -107,13 +114,13 @@ def train_vocabulary(
             minloglevel=2,
         )
     except RuntimeError as error:
-        raise UserError(_explain(str(error), size)) from error
+        raise _explained(str(error), size) from error
     model = ModelProto.FromString(output.getvalue())
     if joiner:
-        spm.keep_character(model, JOINER)
+        keep_character(model, JOINER)
         for piece in model.pieces:
             piece.piece = piece.piece.replace(_MARK, JOINER)
-    spm.append_sentinels(model)
+    append_sentinels(model)
     return model
 
 
@@ -124,8 +131,8 @@ def letters_of(lines: Iterable[str], size: int) -> str:
     sixteen pieces of a vocabulary of `size`, the most frequent first.
     """
     counts = collections.Counter(c for line in lines for c in line if c.isalpha())
-    often = [c for c, n in counts.most_common(size // 16) if n >= _OFTEN]
-    cases = {case for c in often for case in (c, c.lower(), c.upper()) if len(case) == 1}
+    frequent = [c for c, n in counts.most_common(size // 16) if n >= _OFTEN]
+    cases = {case for c in frequent for case in (c, c.lower(), c.upper()) if len(case) == 1}
     return "".join(sorted(cases - {*REQUIRED_CHARACTERS}))
 
 
@@ -148,31 +155,33 @@ def _progress(stage: str) -> Iterator[None]:
         reporter.join()
 
 
-def _explain(error: str, size: int) -> str:
-    """Return SentencePiece's error as one sentence about `--size` and `--corpus`."""
+def _explained(error: str, size: int) -> UserError:
+    """Return SentencePiece's error as one about --size and --corpus."""
     if match := re.search(r"<= (\d+)", error):
         return tokenizer_training.too_large(size, int(match[1]) + NUM_SENTINELS)
     if match := re.search(r"required_chars\. \d+ vs (\d+)", error):
         needed = int(match[1]) + NUM_SENTINELS
         return tokenizer_training.too_small(size, needed, "sentinels")
     if "sentences_.empty()" in error:
-        return tokenizer_training.NO_TEXT
-    return f"SentencePiece could not train: {error}"
+        return tokenizer_training.no_text()
+    return UserError(why=f"SentencePiece could not train: {error}")
 
 
 def _check_out(path: str, kind: str, overwrite: bool) -> None:
     is_model = path.endswith(".model")
     if is_model != (kind == "sentencepiece"):
-        wanted = "must be a folder, not end in .model" if is_model else "must end in .model"
-        raise UserError(f"--out {path} {wanted}, for --kind {kind}")
+        must = "must be a folder, not end in .model" if is_model else "must end in .model"
+        raise UserError("--out", path, f"but {must}, for --kind {kind}")
     folder = os.path.dirname(path) or "." if is_model else path
     arguments.check_output_folder("--out", folder)
     os.makedirs(folder, exist_ok=True)
-    made = path if is_model else os.path.join(path, "tokenizer.json")
-    if os.path.exists(made) and not overwrite:
+    target = path if is_model else os.path.join(path, "tokenizer.json")
+    if os.path.exists(target) and not overwrite:
         raise UserError(
-            f"--out {path} exists, and models trained with it need it unchanged: "
-            "give another name, or --overwrite"
+            "--out",
+            path,
+            "which exists, and models trained with it need it unchanged",
+            "give another name, or --overwrite",
         )
 
 
@@ -202,7 +211,7 @@ def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     is_model = args.kind == "sentencepiece"
     if args.special_tokens if is_model else args.byte_fallback:
         flag = "--special_tokens" if is_model else "--byte_fallback"
-        raise UserError(f"{flag} is not for --kind {args.kind}: leave it out")
+        raise UserError(flag, why=f"is not for --kind {args.kind}", to_set="leave it out")
     _check_out(args.out, args.kind, args.overwrite)
     return args
 
@@ -224,7 +233,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with _progress(f"{stage} ({len(sample) - len(distinct):,} repeated ones are left out)"):
         if args.kind == "sentencepiece":
             settings |= {"byte_fallback": args.byte_fallback, "joiner": writes_joiners(first)}
-            spm.write_model(train_vocabulary(distinct, args.size, **settings), args.out)
+            write_model(train_vocabulary(distinct, args.size, **settings), args.out)
         else:
             name = args.special_tokens or tokenizer_training.DEFAULT_SPECIAL_TOKENS[args.kind]
             special = tokenizer_training.SPECIAL_TOKENS[name]

@@ -30,9 +30,8 @@ from typing import TypeAlias
 
 from common import arguments
 from common.errors import UserError, guarded
-from vocabulary import checkpoint, corpus
-from vocabulary import sentencepiece_model as spm
-from vocabulary.pieces import Pieces
+from vocabulary import checkpoint, corpus, files
+from vocabulary.pieces import Pieces, VocabularyChange
 
 PieceCounts: TypeAlias = collections.Counter[int]
 _SAMPLED_LINES = 20_000
@@ -52,8 +51,8 @@ def count_and_sample(
     return counts, corpus.sample_lines(counted(), most)
 
 
-def trim(pieces: Pieces, usage: PieceCounts, size: int | None = None) -> tuple[Pieces, spm.Sources]:
-    """Return a smaller vocabulary and, for each of its ids, the old id.
+def trim(pieces: Pieces, usage: PieceCounts, size: int | None = None) -> VocabularyChange:
+    """Return the change to a smaller vocabulary.
 
     `size` counts sentinels. Single characters are kept first, so that every word can still be
     spelled, then the most used pieces, each with those that it is merged from. None keeps all used
@@ -63,17 +62,19 @@ def trim(pieces: Pieces, usage: PieceCounts, size: int | None = None) -> tuple[P
     kept = pieces.required(usage)
     optional = {i for i, name in enumerate(pieces.names) if name} - kept
     fixed = len(kept) + pieces.fixed
-    least = spm.round_up(fixed)
-    most = (fixed + len(optional)) // spm.SIZE_MULTIPLE * spm.SIZE_MULTIPLE
+    least = files.round_up(fixed)
+    most = (fixed + len(optional)) // files.SIZE_MULTIPLE * files.SIZE_MULTIPLE
     if size is None:
         used = kept.union(*(pieces.parts(i) for i in optional if usage[i]))
-        size = min(spm.round_up(len(used) + pieces.fixed), fixed + len(optional))
-    elif size % spm.SIZE_MULTIPLE or not least <= size <= most:
+        size = min(files.round_up(len(used) + pieces.fixed), fixed + len(optional))
+    elif size % files.SIZE_MULTIPLE or not least <= size <= most:
         raise UserError(
-            f"--size {size} must be a multiple of {spm.SIZE_MULTIPLE} from {least} "
-            f"(specials, characters and sentinels) to {most} (the complete vocabulary)"
+            "--size",
+            size,
+            f"but must be a multiple of {files.SIZE_MULTIPLE} from {least} (specials, characters "
+            f"and sentinels) to {most} (the complete vocabulary)",
         )
-    return pieces.changed(sorted(pieces.most_used(kept, usage, size - pieces.fixed)), [])
+    return pieces.change(sorted(pieces.most_used(kept, usage, size - pieces.fixed)))
 
 
 @guarded
@@ -92,8 +93,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name, lines in corpus.lines_by_name(args).items():
         counts, samples[name] = count_and_sample(pieces, lines, _SAMPLED_LINES)
         usage += counts
-    small, sources = trim(pieces, usage, args.size)
-    return checkpoint.finish(checkpoint.VocabularyChange(pieces, small, sources), args, samples)
+    return checkpoint.finish(trim(pieces, usage, args.size), args, samples)
 
 
 if __name__ == "__main__":

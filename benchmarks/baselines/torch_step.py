@@ -25,7 +25,7 @@ def torch_step(request: SyntheticRequest) -> Timed:
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     dtype = getattr(torch, str(request.network.get("dtype", "float32")))
-    sizes = T5Sizes.of_fields(request.network)
+    sizes = T5Sizes.from_fields(request.network)
     config = AutoConfig.for_model(**sizes.config())
     torch.manual_seed(0)
     if device == "cuda":

@@ -1,7 +1,7 @@
-"""A Hugging Face folder: its config.json and its weights by name, each read on request.
+"""Reads a Hugging Face folder: its config.json, and its weights by name, each on request.
 
-Weights are those of safetensors, PyTorch or Flax, in one file or several, under PyTorch's names and
-with its axes. A Flax file is in memory as a whole.
+Weights may be in safetensors, PyTorch's or Flax's format, in one file or several. They get
+PyTorch's names and axes. A Flax file is read whole.
 """
 
 import dataclasses
@@ -22,20 +22,22 @@ _DTYPES = {"F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}
 
 
 def _safetensors(path: Path) -> dict[str, LazyArray]:
-    """Map the tensors of one file; raise UserError if it is damaged, or has other numbers."""
+    """Map the tensors of one file; raise UserError if it is damaged or has an unknown dtype."""
     from safetensors import SafetensorError, safe_open
 
     try:
         file = safe_open(path, "numpy")
     except SafetensorError as error:
         raise UserError(
-            f"{path} is not a safetensors file, or is cut off or damaged ({error})."
+            str(path), why=f"is not a safetensors file, or is cut off or damaged ({error})"
         ) from error
 
     def lazy(name: str) -> LazyArray:
         entry = file.get_slice(name)
         if entry.get_dtype() not in _DTYPES:
-            raise UserError(f"{path}: {name} is {entry.get_dtype()}, and not of {[*_DTYPES]}.")
+            raise UserError(name, why=f"is {entry.get_dtype()}, and not of {[*_DTYPES]}").at(
+                str(path)
+            )
         dtype = np.dtype(_DTYPES[entry.get_dtype()])
         return LazyArray(
             tuple(entry.get_shape()), dtype, lambda index: file.get_tensor(name)[index]
@@ -52,10 +54,14 @@ def _bin(path: Path) -> dict[str, LazyArray]:
         state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except Exception as error:  # a file that is no weights file may raise anything
         raise UserError(
-            f"{path} is not a torch weights file, or is truncated ({first_line(error)})."
+            str(path), why=f"is not a torch weights file, or is truncated ({first_line(error)})"
         ) from error
     if not all(isinstance(tensor, torch.Tensor) for tensor in dict(state).values()):
-        raise UserError(f"{path} holds more than tensors by name: take the model's weights alone.")
+        raise UserError(
+            str(path),
+            why="holds more than tensors by name",
+            to_set="take the weights alone",
+        )
 
     def mapped(tensor):
         if tensor.dtype == torch.bfloat16:  # which torch cannot give to numpy
@@ -76,7 +82,7 @@ def _flax(path: Path) -> dict[str, LazyArray]:
         _check_numbers(arrays)
     except Exception as error:  # a file that is no weights file may raise anything
         raise UserError(
-            f"{path} is not a Flax weights file, or is truncated ({first_line(error)})."
+            str(path), why=f"is not a Flax weights file, or is truncated ({first_line(error)})"
         ) from error
     return {
         _torch_name(name): from_numpy(array.T if name.endswith("/kernel") else array)
@@ -105,26 +111,28 @@ _READERS = {
 
 def weights_file(folder: Path) -> str | None:
     """Return the file of a folder's weights or, if they are in several, of their index."""
-    found = [name for file in _READERS for name in (file, f"{file}.index.json")]
-    return next((name for name in found if (folder / name).is_file()), None)
+    names = [name for file in _READERS for name in (file, f"{file}.index.json")]
+    return next((name for name in names if (folder / name).is_file()), None)
 
 
 def _weights(folder: Path) -> dict[str, LazyArray]:
     if not (name := weights_file(folder)):
-        raise UserError(f"{folder} has neither {' nor '.join(_READERS)}.")
-    read = _READERS[name.removesuffix(".index.json")]
-    return read(folder / name) if name in _READERS else _shards(folder, name, read)
+        raise UserError(str(folder), why=f"has neither {' nor '.join(_READERS)}")
+    reader = _READERS[name.removesuffix(".index.json")]
+    return reader(folder / name) if name in _READERS else _shards(folder, name, reader)
 
 
-def _shards(folder: Path, index: str, read: Reader) -> dict[str, LazyArray]:
+def _shards(folder: Path, index: str, reader: Reader) -> dict[str, LazyArray]:
     with small_files.parsing(folder / index, _ANOTHER):
         names = sorted(set(small_files.read_json(folder / index)["weight_map"].values()))
         for name in names:
             if Path(name).name != name:
-                raise UserError(f"{folder / index} names {name!r}, which is no file beside it.")
+                raise UserError(
+                    str(folder / index), why=f"names {name!r}, which is no file beside it"
+                )
             if not (folder / name).is_file():
-                raise UserError(f"{folder} lacks {name}, which its index names.")
-    return {tensor: array for name in names for tensor, array in read(folder / name).items()}
+                raise UserError(str(folder), why=f"lacks {name}, which its index names")
+    return {tensor: array for name in names for tensor, array in reader(folder / name).items()}
 
 
 # How each file of a tokenizer names (token, id) of what it adds.
@@ -140,7 +148,7 @@ _ADDED_TOKENS: dict[str, Callable[[dict[str, Any]], Iterable[tuple[Any, Any]]]] 
 
 
 def read_json(folder: Path, name: str) -> dict[str, Any]:
-    """Return the object of a folder's JSON file, empty if it has none; raise UserError if odd."""
+    """Return a folder's JSON object, empty if there is no such file; raise UserError if damaged."""
     if not (folder / name).exists():
         return {}
     with small_files.parsing(folder / name, _ANOTHER):
@@ -159,7 +167,9 @@ class HfCheckpoint:
     def open(cls, folder: Path) -> "HfCheckpoint":
         """Read config.json and the headers; raise UserError if one is missing or damaged."""
         if not (folder / "config.json").is_file():
-            raise UserError(f"{folder} has no config.json: give a Hugging Face model's folder.")
+            raise UserError(
+                str(folder), why="has no config.json", to_set="give a Hugging Face model's folder"
+            )
         return cls(folder, read_json(folder, "config.json"), _weights(folder))
 
     @property
@@ -179,24 +189,23 @@ class HfCheckpoint:
 
     def extra_ids(self) -> int | None:
         """Return how many sentinels follow a SentencePiece model that holds none, or None."""
-        declared = self._tokenizer().get("extra_ids")
-        if declared is None:  # PreTrainedTokenizerFast, which byte fallback needs, has none
+        count = self._tokenizer().get("extra_ids")
+        if count is None:  # PreTrainedTokenizerFast, which byte fallback needs, has none
             return self._sentinels_last() or None
-        if not isinstance(declared, int) or declared < 0:
-            raise UserError(
-                f"{self.folder} has extra_ids {declared!r} in its tokenizer_config.json, which "
-                "must be an integer of at least 0."
+        if not isinstance(count, int) or count < 0:
+            raise UserError("extra_ids", count, "but must be an integer of at least 0").at(
+                f"{self.folder}/tokenizer_config.json"
             )
-        return declared
+        return count
 
     def added_tokens(self) -> dict[str, int]:
-        """Return the tokens that the tokenizer has beside its model, by id."""
-        found: dict[str, int] = {}
+        """Return the ids of the tokens that the tokenizer adds to its model."""
+        ids: dict[str, int] = {}
         for name, tokens_of in _ADDED_TOKENS.items():
             with small_files.parsing(self.folder / name, _ANOTHER):
                 tokens = tokens_of(read_json(self.folder, name))
-                found |= {str(token): int(i) for token, i in tokens}
-        return found
+                ids |= {str(token): int(i) for token, i in tokens}
+        return ids
 
     def _sentinels_last(self) -> int:
         """Return the number of named sentinels if the first is the highest id, else 0."""

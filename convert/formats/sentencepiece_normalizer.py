@@ -63,13 +63,13 @@ def normalizer_of(model: Any) -> Any:
 
 
 def user_symbols(model: Any) -> dict[int, str]:
-    """Return, by id, the symbols of a ModelProto that are pieces wherever a text has them.
+    """Return the user-defined symbols of a ModelProto by id.
 
-    Sentinels are none: the tokenizer knows them as special tokens.
+    Sentinels are left out: the tokenizer knows them as special tokens.
     """
     kind, pieces = model.SentencePiece.USER_DEFINED, enumerate(model.pieces)
-    found = {i: piece.piece for i, piece in pieces if piece.type == kind}
-    return {i: text for i, text in found.items() if not SENTINEL.fullmatch(text)}
+    symbols = {i: piece.piece for i, piece in pieces if piece.type == kind}
+    return {i: text for i, text in symbols.items() if not SENTINEL.fullmatch(text)}
 
 
 def _changed_symbols(model: Any) -> list[str]:
@@ -79,12 +79,16 @@ def _changed_symbols(model: Any) -> list[str]:
     rules = sentencepiece.SentencePieceNormalizer(model_proto=model.SerializeToString())
     changed = [text for text in user_symbols(model).values() if rules.normalize(text) != text]
     if len(changed) > len(_PLACES):
-        raise UserError(f"its rules change {len(changed)} of its user-defined symbols")
+        raise UserError(
+            "the vocabulary",
+            why=f"has rules that change {len(changed)} of its user-defined symbols",
+            to_set=f"keep those symbols to {len(_PLACES)} or fewer",
+        )
     return sorted(changed, key=len, reverse=True)
 
 
 def _ranges(characters: Iterable[str]) -> str:
-    """Return the inside of a regular expression's class of these characters."""
+    """Return these characters as the inside of a character class of a regular expression."""
     numbers = sorted(map(ord, characters))
     runs = itertools.groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])
     ends = [[number for _, number in run] for _, run in runs]
@@ -93,11 +97,11 @@ def _ranges(characters: Iterable[str]) -> str:
 
 @functools.cache
 def _expanding() -> str:
-    """Return the characters of which NFKC makes several or the rules none, as a class's inside."""
+    """Return the characters that NFKC expands or the rules drop, as the inside of a class."""
     controls = "".join(map(chr, (*range(1, 32), *range(0x7F, 0xA0), 0xAD)))
-    every = map(chr, itertools.chain(range(0xA0, 0xD800), range(0xE000, 0x110000)))
+    characters = map(chr, itertools.chain(range(0xA0, 0xD800), range(0xE000, 0x110000)))
     normal = lambda c: unicodedata.normalize("NFKC", c)
-    return _ranges({*controls, *(c for c in every if len(normal(c)) > 1)})
+    return _ranges({*controls, *(c for c in characters if len(normal(c)) > 1)})
 
 
 @functools.cache
@@ -112,7 +116,7 @@ def _composed() -> str:
     for sign, letters in before.items():
         ends = sorted(letters.items())
         signs["|".join(f"[{_ranges(first)}]{end}{_MARK}" for end, first in ends)] += sign
-    found = [f"{_MARK}(?=[{those}])(?<={letters})" for letters, those in signs.items()]
-    found.append(f"{_MARK}(?={_VOWELS})(?<={_LEADS}{_MARK})")
-    found.append(f"{_MARK}(?={_ENDS})(?<={_LEADS}{_MARK}{_VOWELS}{_MARK})")
-    return "|".join(found)
+    patterns = [f"{_MARK}(?=[{those}])(?<={letters})" for letters, those in signs.items()]
+    patterns.append(f"{_MARK}(?={_VOWELS})(?<={_LEADS}{_MARK})")
+    patterns.append(f"{_MARK}(?={_ENDS})(?<={_LEADS}{_MARK}{_VOWELS}{_MARK})")
+    return "|".join(patterns)

@@ -41,8 +41,10 @@ def write_tokenizer(sentencepiece_path: str, folder: str, *, extra_ids: int = 0)
 
     The trainer's model, local or on `gs://`, is copied to spiece.model. `extra_ids` is that of
     `seqio.SentencePieceVocabulary`: 0 if the sentinels are pieces of the model (mT5's and our own),
-    100 (T5's own) or 300 (umT5's) if seqio adds them. Raise UserError for a model that no
-    tokenizer of Hugging Face equals.
+    100 (T5's own) or 300 (umT5's) if seqio adds them.
+
+    Raises:
+      UserError: no tokenizer of Hugging Face equals the model.
     """
     os.makedirs(folder, exist_ok=True)
     model = read_model(sentencepiece_path)
@@ -58,8 +60,8 @@ def write_tokenizer(sentencepiece_path: str, folder: str, *, extra_ids: int = 0)
     spec = model.trainer_spec
     roles = {"pad": spec.pad_id, "eos": spec.eos_id, "unk": spec.unk_id}
     roles |= {"bos": spec.bos_id} if spec.bos_id >= 0 else {}
-    named = {role: model.pieces[i].piece for role, i in roles.items()}
-    _write_configs(folder, config | {"legacy": False}, named, special, marks)
+    tokens = {role: model.pieces[i].piece for role, i in roles.items()}
+    _write_configs(folder, config | {"legacy": False}, tokens, special, marks)
 
 
 def write_byte_tokenizer(folder: str, *, extra_ids: int = NUM_SENTINELS) -> None:
@@ -72,14 +74,14 @@ def write_byte_tokenizer(folder: str, *, extra_ids: int = NUM_SENTINELS) -> None
     os.makedirs(folder, exist_ok=True)
     last = NUM_BYTE_IDS + extra_ids - 1
     sentinels = {f"<extra_id_{n}>": last - n for n in reversed(range(extra_ids))}
-    named = {"pad": "<pad>", "eos": "</s>", "unk": "<unk>"}
-    special = dict(enumerate(named.values())) | {i: name for name, i in sentinels.items()}
+    tokens = {"pad": "<pad>", "eos": "</s>", "unk": "<unk>"}
+    special = dict(enumerate(tokens.values())) | {i: name for name, i in sentinels.items()}
     config = {"tokenizer_class": "ByT5Tokenizer", "extra_ids": extra_ids}
-    _write_configs(folder, config, named, special, sentinels)
+    _write_configs(folder, config, tokens, special, sentinels)
 
 
 def _require_known(model, path: str) -> None:
-    """Raise UserError for the settings of a model that no tokenizer of Hugging Face has."""
+    """Raise UserError for settings of a model that no Hugging Face tokenizer supports."""
     spec, normalizer = model.trainer_spec, model.normalizer_spec
     kind = spec.ModelType.Name(spec.model_type).lower()
     size, control = len(model.pieces), model.SentencePiece.CONTROL
@@ -97,18 +99,18 @@ def _require_known(model, path: str) -> None:
         ),
         f"has no piece of its unk_id {spec.unk_id}": not has(spec.unk_id),
     }
-    if found := [reason for reason, is_true in reasons.items() if is_true]:
+    if faults := [reason for reason, is_true in reasons.items() if is_true]:
         raise UserError(
-            f"{path} {', and '.join(found)}, so no published tokenizer can give its ids: make a "
-            "vocabulary with python -m vocabulary.train."
+            path,
+            why=f"{', and '.join(faults)}, so no published tokenizer can give its ids",
+            to_set="make a vocabulary with python -m vocabulary.train",
         )
 
 
 def _pieces(model, extra_ids: int) -> list[tuple[str, float]]:
     """Return names and scores by id; a sentinel has its Hugging Face name, without the mark ▁.
 
-    Symbols of the user win against all other pieces. A piece that the model does not use has a
-    name that no text has.
+    User-defined symbols take precedence. Unused pieces get a name that cannot occur in text.
     """
     pieces = [(SENTINEL.sub(r"\1", p.piece), p.score) for p in model.pieces]
     normal = [p.score for p in model.pieces if p.type == model.SentencePiece.NORMAL]
@@ -121,10 +123,10 @@ def _pieces(model, extra_ids: int) -> list[tuple[str, float]]:
 
 
 def _special_tokens(model, sentinels: dict[str, int]) -> dict[int, str]:
-    """Return by id the tokens that are matched in a text before any piece."""
+    """Return the tokens that are matched in a text before any piece, by id."""
     kinds = (model.SentencePiece.CONTROL, model.SentencePiece.UNKNOWN)
-    found = {i: piece.piece for i, piece in enumerate(model.pieces) if piece.type in kinds}
-    return dict(sorted((found | {i: name for name, i in sentinels.items()}).items()))
+    tokens = {i: piece.piece for i, piece in enumerate(model.pieces) if piece.type in kinds}
+    return dict(sorted((tokens | {i: name for name, i in sentinels.items()}).items()))
 
 
 def _added_token(name: str):

@@ -54,12 +54,12 @@ _FIXED = (
 def odd_texts() -> tuple[str, ...]:
     """Return the texts: fixed ones, controls, blanks, a text of each script, and long words."""
     controls = [chr(c) for c in (*range(1, 32), *range(0x7F, 0xA0))]
-    every = [chr(c) for c in range(0xA0, 0x20000) if not 0xD800 <= c < 0xE000]
-    blanks = [c for c in every if c.isspace()]
-    made = [f"{c} crește{c}spun {c}{c} {c}" for c in (*controls, *blanks)]
+    characters = [chr(c) for c in range(0xA0, 0x20000) if not 0xD800 <= c < 0xE000]
+    blanks = [c for c in characters if c.isspace()]
+    texts = [f"{c} crește{c}spun {c}{c} {c}" for c in (*controls, *blanks)]
     scripts: dict[str, list[str]] = collections.defaultdict(list)
     signs: dict[str, list[str]] = collections.defaultdict(list)
-    for c in every:
+    for c in characters:
         script = unicodedata.name(c, "").partition(" ")[0]
         if c.isalpha():
             scripts[script].append(c)
@@ -67,21 +67,21 @@ def odd_texts() -> tuple[str, ...]:
             signs[script].append(c)
     for script, letters in scripts.items():
         first, last = letters[:_LETTERS], letters[-_LETTERS:]
-        own = [sign for sign in signs[script][:_LETTERS] if sign <= "\uffff"]
-        spelled = "".join(a + b for a, b in zip(letters, own, strict=False))
-        made.append(f"{''.join(first)} {''.join(last)} {spelled}.")
-    living = [text for text in (*_FIXED, *made) if not text or max(text) <= "\uffff"]
-    made += [unicodedata.normalize("NFD", text) for text in living]
+        script_signs = [sign for sign in signs[script][:_LETTERS] if sign <= "\uffff"]
+        spelled = "".join(a + b for a, b in zip(letters, script_signs, strict=False))
+        texts.append(f"{''.join(first)} {''.join(last)} {spelled}.")
+    living = [text for text in (*_FIXED, *texts) if not text or max(text) <= "\uffff"]
+    texts += [unicodedata.normalize("NFD", text) for text in living]
     long = [letter * _LONG for letter in ("a", "ă", "漢", "ab1-", "🙂", "e\u0301")]
-    return tuple(dict.fromkeys((*_FIXED, *made, *long)))
+    return tuple(dict.fromkeys((*_FIXED, *texts, *long)))
 
 
 def texts_of(pieces: Sequence[str], count: int = 200, words: int = 30) -> list[str]:
-    """Return texts of a vocabulary's own pieces, drawn at random."""
-    generator, found = random.Random(0), []
+    """Return texts made of a vocabulary's pieces, drawn at random."""
+    generator, texts = random.Random(0), []
     for _ in range(count if pieces else 0):
         drawn = "".join(generator.choices(pieces, k=words))
         for mark, text in (("▁", " "), ("Ġ", " "), ("##", "")):
             drawn = drawn.replace(mark, text)
-        found.append(drawn.strip())
-    return found
+        texts.append(drawn.strip())
+    return texts

@@ -28,7 +28,7 @@ _REMEDY = (
 
 
 class Compared(NamedTuple):
-    """How many texts had equal ids, these ids, and the texts that tie or spell special tokens."""
+    """Numbers of texts with equal ids, of their ids, of ties, and of texts left out."""
 
     texts: int
     ids: int
@@ -42,13 +42,15 @@ class Compared(NamedTuple):
 
 
 def compare(vocabulary: Vocabulary, folder: Path, texts: Iterable[str]) -> Compared:
-    """Raise UserError at the first special token or text whose ids the folder changes.
+    """Compare the ids of special tokens and texts, and return how many are equal.
 
-    Texts of the vocabulary's own pieces are added. Each text is also compared with sentinels or
-    masks between its words, and, of an encoder, as words and as a pair. A tie is not a difference:
-    "...." is "..." and "." in either order, with the same score, and the last bit of a float
-    decides; so may "un", "ele" and "u", "nele". SentencePiece's own Python and TensorFlow encoders
-    differ there.
+    Texts made of the vocabulary's pieces are added. Each text is also compared with sentinels or
+    masks between its words; for an encoder also as a list of words and as a pair. A tie is not a
+    difference: "...." may be "..." and "." in either order with the same score, so the last bit of
+    a float decides. Even SentencePiece's own Python and TensorFlow encoders differ there.
+
+    Raises:
+      UserError: the folder gives a special token or a text other ids.
     """
     from transformers import AutoTokenizer
 
@@ -56,26 +58,26 @@ def compare(vocabulary: Vocabulary, folder: Path, texts: Iterable[str]) -> Compa
     score = None
     if isinstance(vocabulary, TrainedVocabulary):
         _check_ids(_ids_of_t5(vocabulary), _ids_of_t5(tokenizer))
-        pairs = functools.partial(_of_t5, vocabulary, tokenizer)
+        pairs = functools.partial(_t5_pairs, vocabulary, tokenizer)
         if not vocabulary.is_bytes:
             score = load_sentencepiece(vocabulary.path, vocabulary.extra_ids).GetScore
     else:
         _check_ids(_ids_of_encoder(vocabulary), _ids_of_encoder(tokenizer))
-        pairs = functools.partial(_of_encoder, vocabulary.load(), tokenizer)
+        pairs = functools.partial(_encoder_pairs, vocabulary.load(), tokenizer)
     names = {token.content for token in tokenizer.added_tokens_decoder.values() if token.special}
     names |= {name for name in tokenizer.get_vocab() if _BYTE.fullmatch(name)}
-    every = [*texts_of(sorted(tokenizer.get_vocab().keys() - names)), *texts]
+    all_texts = [*texts_of(sorted(tokenizer.get_vocab().keys() - names)), *texts]
     special = re.compile("|".join(map(re.escape, names)) or r"(?!)")
     counts = {"texts": 0, "ids": 0, "ties": 0, "special": 0}
-    for start in range(0, len(every), _AT_ONCE):
-        some = every[start : start + _AT_ONCE]
-        plain = [text for text in some if not special.search(text)]
-        counts["special"] += len(some) - len(plain)
+    for start in range(0, len(all_texts), _AT_ONCE):
+        batch = all_texts[start : start + _AT_ONCE]
+        plain = [text for text in batch if not special.search(text)]
+        counts["special"] += len(batch) - len(plain)
         for text, ours, theirs in pairs(plain):
             if ours != theirs:
                 if not is_tie(ours, theirs, tokenizer.convert_ids_to_tokens, score):
                     cause = vocabulary.unusual()
-                    raise UserError(_difference(text, ours, theirs, tokenizer, cause))
+                    raise _difference(text, ours, theirs, tokenizer, cause)
                 counts["ties"] += 1
             counts["texts"] += 1
             counts["ids"] += len(ours)
@@ -85,25 +87,25 @@ def compare(vocabulary: Vocabulary, folder: Path, texts: Iterable[str]) -> Compa
 _Pairs = Iterator[tuple[str, list[int], list[int]]]
 
 
-def _of_t5(vocabulary: TrainedVocabulary, tokenizer: Any, texts: Sequence[str]) -> _Pairs:
+def _t5_pairs(vocabulary: TrainedVocabulary, tokenizer: Any, texts: Sequence[str]) -> _Pairs:
     """Yield texts, each also with sentinels, and the ids of both, eos included."""
     encode = encoder_of(vocabulary)
-    texts = [*texts, *map(_with_sentinels, texts)] if count_sentinels(vocabulary) else texts
-    found = tokenizer(list(texts)).input_ids if texts else []
-    for text, theirs in zip(texts, found, strict=True):
+    texts = [*texts, *map(_put_sentinels, texts)] if count_sentinels(vocabulary) else texts
+    published_ids = tokenizer(list(texts)).input_ids if texts else []
+    for text, theirs in zip(texts, published_ids, strict=True):
         yield text, [*encode(text), vocabulary.eos_id], theirs
 
 
-def _of_encoder(own: Any, tokenizer: Any, texts: Sequence[str]) -> _Pairs:
+def _encoder_pairs(trained: Any, tokenizer: Any, texts: Sequence[str]) -> _Pairs:
     """Yield texts, plain, as words, as a pair and with masks, and the ids of both."""
-    encode = lambda text: own.encode(text, add_special_tokens=False).ids
+    encode = lambda text: trained.encode(text, add_special_tokens=False).ids
     cls, sep, mask = tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.mask_token
     ask = lambda *given, **how: (
         tokenizer(*given, add_special_tokens=False, verbose=False, **how).input_ids
     )
-    # Some, as byte-level BPE, know a word by the blank before it, and so need it in lists of words.
+    # Byte-level BPE marks a word by its leading space, so word lists must include it.
     glue = "" if ask(["a", "a"], is_split_into_words=True) == encode("a a") else " "
-    normal = own.normalizer.normalize_str if own.normalizer else str
+    normal = trained.normalizer.normalize_str if trained.normalizer else str
     for text in texts:
         ids = encode(text)
         yield text, [cls, *ids, sep], tokenizer(text, verbose=False).input_ids
@@ -123,7 +125,7 @@ def _of_encoder(own: Any, tokenizer: Any, texts: Sequence[str]) -> _Pairs:
         yield f"{text} (as a pair)", [i for i in head + encode(end) if i not in (cls, sep)], pair
 
 
-def _with_sentinels(text: str) -> str:
+def _put_sentinels(text: str) -> str:
     words = text.split()
     marked = []
     for start in range(0, len(words), 5):
@@ -135,8 +137,10 @@ def _check_ids(wanted: dict[str, int | None], found: dict[str, int | None]) -> N
     for name in [*wanted, *found]:
         if found.get(name) != wanted.get(name):
             raise UserError(
-                f"{name} is {found.get(name)} in the Hugging Face tokenizer and {wanted.get(name)} "
-                f"in the trainer's vocabulary: {_REMEDY}"
+                name,
+                why=f"is {found.get(name)} in the Hugging Face tokenizer and {wanted.get(name)} "
+                "in the trainer's vocabulary",
+                to_set=_REMEDY,
             )
 
 
@@ -213,13 +217,16 @@ def encoder_of(vocabulary: TrainedVocabulary) -> Callable[[str], list[int]]:
 
 def _difference(
     text: str, wanted: list[int], found: list[int], tokenizer: Any, unusual: str
-) -> str:
+) -> UserError:
     pairs = zip(wanted, found, strict=False)
     index = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(wanted), len(found)))
     window = slice(max(index - 2, 0), index + 4)
     cause = f" (its {unusual} may be the cause)" if unusual else ""
-    return (
-        f"the published tokenizer differs from training at id {index} of {text[:80]!r}: training "
-        f"has {wanted[window]} {tokenizer.convert_ids_to_tokens(wanted[window])}, the published "
-        f"one {found[window]} {tokenizer.convert_ids_to_tokens(found[window])}{cause}; {_REMEDY}"
+    names = tokenizer.convert_ids_to_tokens
+    return UserError(
+        "the published tokenizer",
+        why=f"differs from training at id {index} of {text[:80]!r}: training has "
+        f"{wanted[window]} {names(wanted[window])}, the published one {found[window]} "
+        f"{names(found[window])}{cause}",
+        to_set=_REMEDY,
     )

@@ -1,4 +1,4 @@
-"""The logits of a folder by transformers, loaded as users load it, and what its model writes."""
+"""Computes a folder's logits and examples with transformers, loaded as users load it."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +14,7 @@ MASK = "<extra_id_0>"
 
 
 def generation(texts: Sequence[str]) -> dict[str, Any]:
-    """Return how the card's examples are generated: what fills a gap is short, a target is not."""
+    """Return the settings that generate the card's examples: short outputs for gaps, else long."""
     fills_gaps = any(MASK in text for text in texts)
     return {"max_new_tokens": 20 if fills_gaps else 128, "do_sample": False}
 
@@ -22,7 +22,7 @@ def generation(texts: Sequence[str]) -> dict[str, Any]:
 def silence_transformers() -> None:
     """Keep transformers' warnings and bars off the terminal.
 
-    It warns of heads that, rightly, are not tied or not needed.
+    It warns of heads that are untied or unused on purpose.
     """
     from transformers.utils import logging
 
@@ -49,16 +49,16 @@ def load_torch(folder: Path, kind: str = "AutoModelForSeq2SeqLM") -> Any:
 
 
 def load_network(folder: Path, sizes: Sizes) -> Any:
-    """Return `load_torch` of a network; raise UserError for other tensors than the table's."""
+    """Return a folder's model; raise UserError if its tensors are not those of the weight map."""
     model = load_torch(folder, _auto_class(sizes))
     _guard(model, sizes)
     return model
 
 
 def check_names(folder: Path, sizes: Sizes) -> None:
-    """Raise UserError if transformers, by a folder's config.json, has other tensors than the table.
+    """Check that the model which transformers makes of config.json has the weight map's tensors.
 
-    Nothing is computed, and no memory used for weights.
+    Weights are neither computed nor allocated. Raise UserError if a tensor differs.
     """
     import torch
     import transformers
@@ -89,8 +89,8 @@ def torch_logits(model: Any, sizes: Sizes, batch: dict[str, np.ndarray]) -> np.n
     with torch.inference_mode():
         if isinstance(sizes, T5Sizes):
             # Published models with a decoder deeper than the encoder fail with a cache.
-            given = {"decoder_input_ids": others[0], "use_cache": False}
-            out = model(input_ids=ids, attention_mask=(ids > 0).long(), **given)
+            inputs = {"decoder_input_ids": others[0], "use_cache": False}
+            out = model(input_ids=ids, attention_mask=(ids > 0).long(), **inputs)
         else:
             out = model(input_ids=ids, attention_mask=others[0])
     logits = out.prediction_logits if "prediction_logits" in out else out.logits
@@ -98,7 +98,7 @@ def torch_logits(model: Any, sizes: Sizes, batch: dict[str, np.ndarray]) -> np.n
 
 
 def examples(model: Any, folder: Path, sizes: Sizes, texts: Sequence[str]) -> list[list[str]]:
-    """Return texts with what the model makes of them, by the code that the card shows."""
+    """Return pairs of a text and the model's output, made by the code that the card shows."""
     if not texts:
         return []
     if not isinstance(sizes, T5Sizes):
@@ -122,17 +122,17 @@ def _generated(model: Any, folder: Path, texts: Sequence[str]) -> list[str]:
 
 
 def _filled(folder: Path, texts: Sequence[str]) -> list[list[str]]:
-    """Return each text that has masks, and the same with the likeliest pieces in their places."""
+    """Return pairs of a text with masks and the same text with the likeliest pieces filled in."""
     from transformers import pipeline
 
     fill: Any = pipeline("fill-mask", str(folder), top_k=1)
-    mask, found = fill.tokenizer.mask_token, []
+    mask, pairs = fill.tokenizer.mask_token, []
     for text in texts:
-        shown = best = text.replace("[MASK]", mask)
-        if mask not in shown:
+        masked = best = text.replace("[MASK]", mask)
+        if mask not in masked:
             continue
-        predicted = fill(shown)
-        for each in predicted if isinstance(predicted[0], list) else [predicted]:
-            best = best.replace(mask, each[0]["token_str"].strip(), 1)
-        found.append([shown, best])
-    return found
+        predicted = fill(masked)
+        for guesses in predicted if isinstance(predicted[0], list) else [predicted]:
+            best = best.replace(mask, guesses[0]["token_str"].strip(), 1)
+        pairs.append([masked, best])
+    return pairs

@@ -48,7 +48,7 @@ def probe_batch(sizes: Sizes) -> dict[str, np.ndarray]:
 
 
 def rounded(tree: t5x_params.Tree, dtype: str) -> t5x_params.Tree:
-    """Return the tree with the values that a file of that dtype would hold."""
+    """Return the tree with its values rounded to `dtype`."""
     if dtype == "float32":
         return tree
 
@@ -63,21 +63,22 @@ def trainer_logits(
     paths: list[str], sizes: Sizes, dtype: str, batch: dict[str, np.ndarray]
 ) -> np.ndarray:
     """Return the logits of a checkpoint, or the mean of several, rounded to `dtype`."""
-    scaled = weight_map.with_output_scale
-    written = rounded(scaled(t5x_params.open_tree(paths), 1 / sizes.output_scale), dtype)
-    return t5x_logits.trainer_logits(scaled(written, sizes.output_scale), sizes, batch)
+    scaled = weight_map.scale_output
+    weights = rounded(scaled(t5x_params.open_tree(paths), 1 / sizes.output_scale), dtype)
+    return t5x_logits.trainer_logits(scaled(weights, sizes.output_scale), sizes, batch)
 
 
 def compare(ours: np.ndarray, theirs: np.ndarray) -> float:
     """Return the largest difference of logits; raise UserError if it is too large."""
     if not np.isfinite(theirs).all():
-        raise UserError("PyTorch's logits are not finite: the converted weights are wrong.")
+        raise UserError("PyTorch's logits", why="are not finite, so the weights are wrong")
     difference = float(np.abs(ours - theirs).max())
     allowed = TOLERANCE * max(1.0, float(np.abs(ours).max()))
     if not difference <= allowed:
         raise UserError(
-            f"PyTorch's logits differ from the trainer's by {difference:.3g}, more than "
-            f"{allowed:.3g}: the conversion is wrong, and nothing was written."
+            "PyTorch's logits",
+            why=f"differ from the trainer's by {difference:.3g}, more than {allowed:.3g}, so the "
+            "conversion is wrong, and nothing was written",
         )
     return difference
 

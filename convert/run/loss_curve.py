@@ -1,4 +1,4 @@
-"""A run's loss curve and metrics, read from its files without TensorFlow.
+"""Reads a run's loss curve and metrics from its files, without TensorFlow.
 
     python -m convert.run.loss_curve runs/ro_t5x_tiny  # 8.12 at step 100, 5.90 at step 1,000: …
 
@@ -31,34 +31,36 @@ OF_PRETRAINED = ("evaluation_", "finetuned_")
 
 def event_files(run: Path) -> list[Path]:
     """Return all TensorBoard files below a run's folder (or an epath), outside checkpoints."""
-    found = []
+    paths = []
     for path in sorted(run.iterdir()):
         if path.name.startswith("events.out.tfevents."):
-            found.append(path)
+            paths.append(path)
         # Where an object marks a folder, a client may list the folder among its own entries.
         elif path != run and not path.name.startswith("checkpoint_") and path.is_dir():
-            found += event_files(path)
-    return found
+            paths += event_files(path)
+    return paths
 
 
 def loss_curve(run: Path, up_to: int | None = None) -> dict[str, list[tuple[int, float]]]:
-    """Return (step, loss), up to a step, by the folder below `run` that logged it."""
+    """Return the points (step, loss) up to a step, by the folder below `run` that logged them."""
     curves: dict[str, dict[int, float]] = {}
     for path in event_files(run):
         scalars = read_events(path.read_bytes()).scalars
-        known = [tag for tag in _TAGS if tag in scalars]
-        tag = max(known, key=lambda tag: len(scalars[tag].steps), default=None)
+        tags = [tag for tag in _TAGS if tag in scalars]
+        tag = max(tags, key=lambda tag: len(scalars[tag].steps), default=None)
         if tag:
             curve = zip(scalars[tag].steps, scalars[tag].values, strict=True)
             curves.setdefault(str(path.parent.relative_to(run)), {}).update(curve)
     return {
-        name: sorted((step, loss) for step, loss in found.items() if up_to is None or step <= up_to)
-        for name, found in curves.items()
+        name: sorted(
+            (step, loss) for step, loss in points.items() if up_to is None or step <= up_to
+        )
+        for name, points in curves.items()
     }
 
 
 def evaluations(run: Path, up_to: int | None = None) -> dict[str, tuple[int, dict[str, float]]]:
-    """Return the last metrics of decoding, with their step, by task; `run` may be an epath."""
+    """Return the last step and metrics of decoded text by task; `run` may be an epath."""
     folder, found = run / "inference_eval", {}
     for path in sorted(folder.glob(f"*{_METRICS}")) if folder.is_dir() else []:
         for line in path.read_bytes().splitlines():
@@ -98,7 +100,7 @@ def main(argv: list[str]) -> None:
     parser.add_argument("run", type=Path, help="a run's MODEL_DIR")
     run = parser.parse_args(argv).run
     if not run.is_dir():
-        raise UserError(f"{run} is not a folder; name the MODEL_DIR of a run.")
+        raise UserError(str(run), why="is not a folder", to_set="name the MODEL_DIR of a run")
     for name, points in loss_curve(run).items():
         if name.startswith("training_eval/") and points:
             (first, before), (last, after) = points[0], points[-1]

@@ -22,6 +22,7 @@ from t5x.checkpointing import layout
 _SIZES = ROOT / "t5x" / "examples"
 GIN_FILES = ("config.gin", "operative_config.gin")
 VOCABULARY = "vocabulary.model"
+_GIVE_RUN = "give a run's MODEL_DIR or a checkpoint"
 LABELS = "labels.json"
 GENERATION = "generation_config.json"  # how a T5 that was read from Hugging Face generates
 
@@ -57,11 +58,11 @@ class TrainedRun(NamedTuple):
         return os.fspath(path) if path.exists() else None
 
     def generation(self) -> dict[str, Any]:
-        """Return how a T5 generates beside its special ids, as Hugging Face names it."""
+        """Return how a T5 generates, by Hugging Face's names, without special ids."""
         return self._json(GENERATION)
 
     def labels(self) -> dict[str, dict[str, str]]:
-        """Return, by task of classification, what the model writes for each label."""
+        """Return what the model writes for each label, by task of classification."""
         return self._json(LABELS)
 
     def _json(self, name: str) -> dict[str, Any]:
@@ -77,45 +78,52 @@ def open_run(folder: str) -> TrainedRun:
     arguments.check_address("The run", folder)
     path = epath.Path(folder.rstrip("/"))
     if not path.is_dir():
-        raise UserError(f"{folder} is not a folder: give a run's MODEL_DIR or a checkpoint.")
+        raise UserError(folder, why="is not a folder", to_set=_GIVE_RUN)
     path = path if "://" in folder else path.resolve()
     step = layout.step_of(os.fspath(path))
     if step is not None:
         return TrainedRun(os.fspath(path.parent), {step: os.fspath(path)})
     steps = layout.all_steps(os.fspath(path))
     if not steps:
-        raise UserError(
-            f"{folder} holds no complete checkpoint_<step>: give a run's MODEL_DIR or a checkpoint."
-        )
-    found = {step: layout.step_folder(os.fspath(path), step) for step in steps}
-    return TrainedRun(os.fspath(path), found)
+        raise UserError(folder, why="holds no complete checkpoint_<step>", to_set=_GIVE_RUN)
+    checkpoints = {step: layout.step_folder(os.fspath(path), step) for step in steps}
+    return TrainedRun(os.fspath(path), checkpoints)
 
 
 def network(run: TrainedRun, config: str | None = None) -> tuple[Sizes, Bindings | None]:
     """Return the network's sizes, from --config or else from the run's gin, and that gin.
 
-    `config` is a size such as "t5_1_1/base", a .gin file, or a .json (T5Config's fields, or a
-    Hugging Face configuration). Raise UserError for anything else, or if there is neither.
+    Args:
+      run: whose gin is read.
+      config: a size such as "t5_1_1/base", a .gin file, or a .json (T5Config's fields, or a Hugging
+        Face configuration).
+
+    Raises:
+      UserError: `config` is anything else, or neither it nor the run's gin names a network.
     """
     gin = run.gin()
     bindings = None if gin is None else Bindings.read(gin)
     if config is None:
         if bindings is None:
             raise UserError(
-                f"{run.folder} has no {' and no '.join(GIN_FILES)}: name the network with "
-                "--config (a size such as t5_1_1/base, a .gin file, or a .json)."
+                run.folder,
+                why=f"has no {' and no '.join(GIN_FILES)}",
+                to_set="name the network with --config (a size such as t5_1_1/base, a .gin file, "
+                "or a .json)",
             )
-        return sizes.of_gin(bindings), bindings
+        return sizes.read_gin(bindings), bindings
     path = Path(config)
     if path.suffix == ".json" and path.is_file():
         return _sizes_of_json(path), bindings
     if path.suffix != ".gin":
         path = next((f for f in _SIZES.glob(f"*/{config}.gin")), path)
     if not path.is_file():
-        known = sorted(f"{p.parent.name}/{p.stem}" for p in _SIZES.glob("*/*/*.gin"))
-        raise UserError(f"--config {config} is neither a file nor a size of {', '.join(known)}.")
-    named = Bindings.follow(path, [path.parent, Path.cwd(), ROOT])
-    return sizes.of_gin(named), bindings or named
+        sizes_of = sorted(f"{p.parent.name}/{p.stem}" for p in _SIZES.glob("*/*/*.gin"))
+        raise UserError(
+            "--config", config, "but must be a file or a size", f"name one of {', '.join(sizes_of)}"
+        )
+    bound = Bindings.follow(path, [path.parent, Path.cwd(), ROOT])
+    return sizes.read_gin(bound), bindings or bound
 
 
 def _sizes_of_json(path: Path) -> Sizes:
@@ -123,7 +131,7 @@ def _sizes_of_json(path: Path) -> Sizes:
         fields = small_files.read_json(path)
         fields = fields.get("config", fields)
         of_hugging_face = fields.keys() & {"model_type", "d_model"}
-        return sizes.of_config(fields) if of_hugging_face else T5Sizes.of_fields(fields)
+        return sizes.read_config(fields) if of_hugging_face else T5Sizes.from_fields(fields)
 
 
 def holds_run(folder: Path) -> bool:
@@ -134,12 +142,14 @@ def holds_run(folder: Path) -> bool:
 
 
 def newest_run(runs: Path) -> str:
-    """Return the run under `runs` with the newest checkpoint; raise UserError if none has one."""
-    found = [
+    """Return the run under `runs` with the newest checkpoint; raise UserError if there is none."""
+    checkpoints = [
         path
         for path in runs.glob("*/checkpoint_*")
         if not path.parent.name.endswith("_hf") and layout.kind(os.fspath(path))
     ]
-    if not found:
-        raise UserError(f"No run under {runs} holds a checkpoint: give a run's folder.")
-    return str(max(found, key=lambda path: path.stat().st_mtime).parent)
+    if not checkpoints:
+        raise UserError(
+            str(runs), why="holds no run with a checkpoint", to_set="give a run's folder"
+        )
+    return str(max(checkpoints, key=lambda path: path.stat().st_mtime).parent)

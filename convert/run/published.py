@@ -1,4 +1,4 @@
-"""What of a run is published: no path of the machine that trained it.
+"""Removes paths of the training machine from what is published.
 
 text = without_local_paths(run.gin())             # MODEL_DIR = '…/ro_t5x_tiny'
 data = scalars_only(path.read_bytes())            # a TensorBoard file without its texts
@@ -19,8 +19,8 @@ _PATH = re.compile(r"(?<![^\s'\",=@(\[{])(?:file://)?(?:/|~/)(?:[^/'\",]*/)*([^/
 
 
 def without_local_paths(gin: str) -> str:
-    """Return the gin text with only the last part of each absolute path in it."""
-    shorten = lambda found: _PATH.sub(r"…/\1", found[0])
+    """Return the gin text with each absolute path cut to its last part."""
+    shorten = lambda match: _PATH.sub(r"…/\1", match[0])
     lines = (
         _PATH.sub(r"…/\1", line) if line.startswith("#") else _QUOTED.sub(shorten, line)
         for line in gin.split("\n")
@@ -29,9 +29,9 @@ def without_local_paths(gin: str) -> str:
 
 
 def scalars_only(data: bytes) -> bytes:
-    """Return a TensorBoard file's content without texts, which hold the configuration's paths."""
-    kept = io.BytesIO()
-    writer = RecordWriter(kept)
+    """Return a TensorBoard file's content without texts, since these hold paths."""
+    output = io.BytesIO()
+    writer = RecordWriter(output)
     for record in records(data):
         try:
             event = event_pb2.Event.FromString(record)
@@ -42,7 +42,7 @@ def scalars_only(data: bytes) -> bytes:
             del event.summary.value[:]
             event.summary.value.extend(values)
             writer.write(event.SerializeToString())
-    return kept.getvalue()
+    return output.getvalue()
 
 
 def _may_hold_text(value) -> bool:

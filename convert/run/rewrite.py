@@ -1,4 +1,4 @@
-"""Read a run's last checkpoint and write a new run: for from_hf and tools that edit checkpoints."""
+"""Reads a run's last checkpoint and writes a new run, for tools that edit checkpoints."""
 
 import contextlib
 import math
@@ -18,7 +18,7 @@ from t5x.checkpointing.reader import open_checkpoint
 
 
 class RunCheckpoint(NamedTuple):
-    """A run's checkpoint: step, path, network and arrays by path (`target/…`, `state/…`)."""
+    """A checkpoint of a run; `arrays` are named by their path (`target/…`, `state/…`)."""
 
     run: model_dir.TrainedRun
     step: int
@@ -28,7 +28,7 @@ class RunCheckpoint(NamedTuple):
 
 
 def last_checkpoint(folder: str, config: str | None = None) -> RunCheckpoint:
-    """Open a run's last checkpoint, or one, of the network `config`, or raise UserError."""
+    """Open the last checkpoint of a run, or a single one; raise UserError for another network."""
     run = model_dir.open_run(folder)
     step = max(run.checkpoints)
     path = run.checkpoints[step]
@@ -39,9 +39,9 @@ def last_checkpoint(folder: str, config: str | None = None) -> RunCheckpoint:
 
 @contextlib.contextmanager
 def staged_run(folder: Path) -> Iterator[Path]:
-    """Yield a temporary folder that becomes the new run at the end, or raise UserError."""
+    """Yield a temporary folder, which becomes the new run at the end; refuse to replace a run."""
     if model_dir.holds_run(folder):
-        raise UserError(f"{folder} holds a run already: name an empty folder.")
+        raise UserError(str(folder), why="holds a run already", to_set="name an empty folder")
     with atomic_output.staged(folder) as temporary:
         yield temporary
 
@@ -66,21 +66,20 @@ def write_run(
     return str(checkpoint)
 
 
-def check_written(path: str, wanted: Tree) -> None:
+def check_written(path: str, arrays: Tree) -> None:
     """Raise UserError unless a checkpoint holds these arrays, bit by bit."""
-    found = open_checkpoint(path)
-    if lost := sorted(wanted.keys() - found.keys()):
-        raise UserError(f"{path} was written without {lost[0]}.")
-    for name, array in found.items():  # in this order, stored arrays are read once
-        if not np.array_equal(wanted[name].read(), array.read()):
-            raise UserError(f"{path}: {name} was written with different values than were read.")
+    stored = open_checkpoint(path)
+    if missing := sorted(arrays.keys() - stored.keys()):
+        raise UserError(path, why=f"was written without {missing[0]}")
+    for name, array in stored.items():  # in this order, stored arrays are read once
+        if not np.array_equal(arrays[name].read(), array.read()):
+            raise UserError(name, why="was written with different values than were read").at(path)
 
 
 def gin_of(sizes: Sizes, extra_ids: Mapping[str, int] | None = None) -> str:
-    """Return gin bindings of this network.
+    """Return gin bindings for this network.
 
-    `extra_ids` is the number of sentinels behind the pieces or bytes of a vocabulary, by seqio's
-    class.
+    `extra_ids` maps a vocabulary class of seqio to the number of sentinels behind its ids.
     """
     fields = sizes.fields()
     if not fields.get("own_relative_bias"):

@@ -15,28 +15,29 @@ TOKENIZER = "tokenizer"  # the folder in which an encoder's run keeps its tokeni
 
 
 def tokenizer_of(run: TrainedRun, given: str | None = None) -> TokenizerFolder:
-    """Return the tokenizer beside an encoder's run, or the given one; raise UserError for none."""
+    """Return the given tokenizer, or the one in an encoder's run; raise UserError without."""
     path = given or f"{run.folder}/{TOKENIZER}"
     if not (epath.Path(path) / "tokenizer.json").is_file():
         raise UserError(
-            f"{path} holds no tokenizer.json: give the folder of the trained one with "
-            "--vocabulary, or none for weights alone."
+            path,
+            why="holds no tokenizer.json",
+            to_set="give the trained one's folder with --vocabulary, or none for weights alone",
         )
     return TokenizerFolder(path)
 
 
 def sentencepiece_vocabulary(path: str, extra_ids: int | None = None) -> TrainedVocabulary:
-    """Return the vocabulary of a model, with `extra_ids` sentinels behind it, or T5's hundred.
+    """Return a model's vocabulary, with `extra_ids` sentinels behind it (None: T5's hundred).
 
-    There are none behind it if it holds them itself.
+    A model that holds sentinels itself gets none behind it.
     """
     behind = NUM_SENTINELS if extra_ids is None else extra_ids
     return TrainedVocabulary(path, 0 if 0 in sentinel_ids(read_model(path)) else behind)
 
 
 def _bound_extra_ids(bindings: Bindings | None, configurable: str) -> int | None:
-    found = bindings.of(configurable).get("extra_ids") if bindings else None
-    return found if isinstance(found, int) else None
+    count = bindings.of(configurable).get("extra_ids") if bindings else None
+    return count if isinstance(count, int) else None
 
 
 def _path_in_gin(bindings: Bindings, folders: list[Path]) -> str | None:
@@ -54,28 +55,40 @@ def vocabulary_of(
     given: str | None = None,
     folders: list[Path] | None = None,
 ) -> TrainedVocabulary:
-    """Return the vocabulary beside a T5's run, or the given one, or the one that its gin names.
+    """Return a T5's vocabulary: the given one, the one in the run, or the one that its gin names.
 
-    `given` is a path that the user named, or "bytes" (ByT5); relative paths in the gin are looked
-    for in `folders`. Raise UserError if there is none, or the given one is not the trainer's.
+    Args:
+      run: holds a copy of its vocabulary if it was trained here.
+      bindings: the run's gin.
+      given: a path that the user named, or "bytes" (ByT5).
+      folders: where relative paths of the gin are looked for.
+
+    Raises:
+      UserError: there is no vocabulary, or the given one is not the trained one.
     """
     if given == BYTES or (not given and bindings and bindings.binds_bytes()):
-        bound = _bound_extra_ids(bindings, "ByteVocabulary")
-        return TrainedVocabulary(BYTES, NUM_SENTINELS if bound is None else bound)
+        extra_ids = _bound_extra_ids(bindings, "ByteVocabulary")
+        return TrainedVocabulary(BYTES, NUM_SENTINELS if extra_ids is None else extra_ids)
     trained = run.vocabulary()
     if given and trained and _differ(given, trained):
         raise UserError(
-            f"{given} is not the vocabulary that the run was trained with, {trained}: leave "
-            "--vocabulary out."
+            "--vocabulary",
+            given,
+            f"but the run was trained with {trained}",
+            "leave --vocabulary out",
         )
     path = given or trained or (_path_in_gin(bindings, folders or []) if bindings else None)
     if path is None:
         raise UserError(
-            f"{run.folder} has no vocabulary.model and its gin names none: give the trained one "
-            "with --vocabulary (a SentencePiece model, bytes for ByT5, none for weights alone)."
+            run.folder,
+            why="has no vocabulary.model, and its gin names none",
+            to_set="give the trained one with --vocabulary (a SentencePiece model, bytes for ByT5, "
+            "none for weights alone)",
         )
     if not epath.Path(path).is_file():
-        raise UserError(f"There is no vocabulary {path}: give the trained one with --vocabulary.")
+        raise UserError(
+            path, why="is no file", to_set="give the trained vocabulary with --vocabulary"
+        )
     return sentencepiece_vocabulary(path, _bound_extra_ids(bindings, "SentencePieceVocabulary"))
 
 

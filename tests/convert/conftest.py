@@ -1,9 +1,8 @@
 import pytest
 
-from convert.formats.sentencepiece_model import read_model
+from convert.formats.sentencepiece_model import read_model, write_model
 from fakes.convert_fakes import golden_run
 from fakes.paths import MINI
-from vocabulary.sentencepiece_model import write_model
 
 
 @pytest.fixture(scope="session")

@@ -8,10 +8,8 @@ from fakes.shell import bash, executable
 def test_bad_input_is_one_sentence_and_leaves_nothing(run_folder, capsys, tmp_path):
     out = tmp_path / "out"
     quick = ("--vocabulary", "none", "--out", out)
-    assert "is neither a file nor a size of" in refusal(
-        capsys, run_folder, *quick, "--config", "t5/huge"
-    )
-    assert "needs that many" in refusal(capsys, run_folder, *quick, "--average", 3)
+    assert "must be a file or a size" in refusal(capsys, run_folder, *quick, "--config", "t5/huge")
+    assert "--average is 3, but" in refusal(capsys, run_folder, *quick, "--average", 3)
     gin = run_folder / "config.gin"
     gin.write_text(golden_gin("t5_1_0"))
     assert "no rule takes its" in refusal(capsys, run_folder, *quick)
@@ -24,7 +22,7 @@ def test_bad_input_is_one_sentence_and_leaves_nothing(run_folder, capsys, tmp_pa
 
 def test_a_vocabulary_must_be_found(run_folder, capsys):
     assert "no vocabulary.model" in refusal(capsys, run_folder)
-    assert "There is no vocabulary" in refusal(capsys, run_folder, "--vocabulary", "absent.model")
+    assert "absent.model is no file" in refusal(capsys, run_folder, "--vocabulary", "absent.model")
     (run_folder / "absent.model").write_text("not a model")
     path = run_folder / "absent.model"
     assert "not a SentencePiece model" in refusal(capsys, run_folder, "--vocabulary", path)

@@ -5,6 +5,7 @@ import pytest
 
 from convert import t5x_params
 from fakes.convert_fakes import FAMILIES, arrays, tree
+from fakes.refuses import refuses
 
 
 @pytest.mark.parametrize("family", ["t5_1_1", "umt5"])
@@ -19,11 +20,12 @@ def test_optimizer_state_stays_behind():
         {"target/a/b": np.ones(2), "state/step": np.ones(()), "state/x/v": np.ones(2)}
     )
     assert list(t5x_params.parameters(checkpoint)) == ["a/b"]
-    with pytest.raises(ValueError, match="no `target`"):
+    with refuses("the checkpoint"):
         t5x_params.parameters(tree({"state/step": np.ones(())}))
 
 
 def test_different_networks_have_no_average():
     a, b = arrays(FAMILIES["t5_1_0"]), arrays(FAMILIES["t5_1_1"])
-    with pytest.raises(ValueError, match="cannot be averaged"):
+    with refuses() as refusal:
         t5x_params.average([tree(a), tree(b)])
+    assert "averaged" in refusal.value.why

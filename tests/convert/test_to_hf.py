@@ -216,8 +216,8 @@ def test_xlm_r_stays_xlm_r_by_its_tokenizer(tmp_path):
 @pytest.mark.parametrize(
     ("family", "change", "flags", "sentence"),
     [
-        ("bert", None, ["--formats", "flax"], "--formats flax"),
-        ("bert", "remove", [], "holds no tokenizer.json: give the folder of the trained one"),
+        ("bert", None, ["--formats", "flax"], "--formats is 'flax'"),
+        ("bert", "remove", [], "holds no tokenizer.json; give the trained one"),
         ("roberta", "padding", [], "pads with id 0, but transformers counts the positions"),
     ],
 )

@@ -10,6 +10,7 @@ from transformers import AutoTokenizer
 from convert.sizes import BertSizes
 from convert.tokenizer import TokenizerFolder
 from fakes.convert_fakes import ENCODERS
+from fakes.refuses import refuses
 from fakes.tokenizer_files import WORDPIECE, words
 
 
@@ -23,7 +24,7 @@ def test_special_ids_of_an_encoder_are_those_that_its_tokenizer_names(tmp_path):
     config = json.loads(path.read_text()) | {"bos_token": {"content": "ana", "special": False}}
     path.write_text(json.dumps(config))
     assert found.config_ids(sizes)["bos_token_id"] == 5
-    with pytest.raises(ValueError, match="60 ids and the embedding 59 rows"):
+    with refuses(found.path):
         found.config_ids(BertSizes(59))
 
 

@@ -12,6 +12,7 @@ import transformers
 
 from convert import weight_map
 from fakes.convert_fakes import ENCODERS, FAMILIES
+from fakes.refuses import refuses
 
 ALL = FAMILIES | ENCODERS
 ALL |= {"pretraining": dataclasses.replace(ENCODERS["bert"], next_sentence=True)}
@@ -45,18 +46,19 @@ def test_an_unknown_target_one_left_unset_and_another_shape_are_named():
     names = hugging_face_shapes(sizes)
     shape = names["lm_head.weight"]
     for change, said in (
-        (names | {"lm_head.extra": (1,)}, r"no rule takes its lm_head\.extra"),
-        ({k: v for k, v in names.items() if k != "lm_head.weight"}, r"lacks lm_head\.weight"),
-        (names | {"lm_head.weight": shape[::-1]}, r"lm_head\.weight has shape"),
+        (names | {"lm_head.extra": (1,)}, "no rule takes its lm_head.extra"),
+        ({k: v for k, v in names.items() if k != "lm_head.weight"}, "lacks lm_head.weight"),
+        (names | {"lm_head.weight": shape[::-1]}, "lm_head.weight has shape"),
     ):
-        with pytest.raises(ValueError, match=f"The model is not the network .*{said}"):
-            weight_map.guard_targets(sizes, change, "The model")
+        with refuses("the model") as refusal:
+            weight_map.guard_targets(sizes, change, "the model")
+        assert said in refusal.value.why
 
 
 def test_a_target_that_is_set_twice_is_named(monkeypatch):
     rows = [("shared.weight", "a/embedding", "VD"), ("shared.weight", "b/embedding", "VD")]
     monkeypatch.setattr(weight_map, "_rows", lambda sizes: rows)
-    with pytest.raises(ValueError, match=r"shared\.weight is set twice"):
+    with refuses("shared.weight"):
         weight_map.tensors(FAMILIES["t5_1_1"])
 
 

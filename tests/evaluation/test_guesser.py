@@ -19,7 +19,7 @@ VOCABULARIES = (TrainedVocabulary(MODEL, 0), TrainedVocabulary("bytes", 100))
 @pytest.mark.parametrize("vocabulary", VOCABULARIES, ids=["pieces", "bytes"])
 @pytest.mark.parametrize("spans", [((2, 3),), ((0, 2), (5, 8)), ((9, 11),), ((0, 11),)])
 def test_input_and_target_hold_the_text_once(vocabulary, spans):
-    encoder = text_encoder.of_vocabulary(vocabulary, "here")
+    encoder = text_encoder.vocabulary_encoder(vocabulary, "here")
     (example,) = span_examples(HiddenText(WORDS, spans), encoder)
     inputs, targets = example.inputs, example.targets
     assert example.ends == (text_encoder.EOS, encoder.sentinels[len(spans)])
@@ -39,7 +39,7 @@ def _parts(targets, marks):
 
 
 def test_more_spans_than_sentinels_are_refused():
-    encoder = text_encoder.of_vocabulary(VOCABULARIES[0], "here")
+    encoder = text_encoder.vocabulary_encoder(VOCABULARIES[0], "here")
     few = dataclasses.replace(encoder, sentinels=encoder.sentinels[:2])
     (example,) = span_examples(HiddenText(WORDS, ((0, 1), (2, 3))), few)
     assert example.ends == (text_encoder.EOS,)
@@ -49,6 +49,6 @@ def test_more_spans_than_sentinels_are_refused():
 
 def test_the_published_byt5_ends_no_text_at_its_letters():
     """Its sentinels are ids of bytes, those of ă and of Cyrillic letters among them."""
-    encoder = text_encoder.of_vocabulary(TrainedVocabulary("bytes", 0), "here")
+    encoder = text_encoder.vocabulary_encoder(TrainedVocabulary("bytes", 0), "here")
     (example,) = span_examples(HiddenText(("casă", "și", "masă"), ((1, 2),)), encoder)
     assert not {*example.ends} & {*encoder.ids_of("ă î ș Привет")}

@@ -46,7 +46,7 @@ def test_scores_equal_those_of_single_examples():
 def test_spans_are_revealed_from_left_to_right(tmp_path, vocabulary, kind):
     if kind == "byte_bpe":
         vocabulary = TokenizerVocabulary(tokenizer_files.byte_bpe(tmp_path))
-    encoder = text_encoder.of_tokenizer(vocabulary.tokenizer_file, "here")
+    encoder = text_encoder.tokenizer_encoder(vocabulary.tokenizer_file, "here")
     full = [vocabulary.cls_id, *vocabulary.encode(" ".join(WORDS)), vocabulary.sep_id]
     rounds = masked_examples(HiddenText(WORDS, ((0, 1), (3, 5))), encoder)
     assert len(rounds) > 1
@@ -87,7 +87,7 @@ def test_probabilities_of_a_model_whose_answers_are_known(vocabulary):
     shares[frequent], shares[rare] = 90, 10
     shares /= shares.sum()
     module = network.Bert(config)
-    encoder = text_encoder.of_tokenizer(vocabulary.tokenizer_file, "here")
+    encoder = text_encoder.tokenizer_encoder(vocabulary.tokenizer_file, "here")
     scorer = MaskScorer(module, unigram(config, shares))
     guesser = ModelGuesser(MASKED_LM, encoder, scorer.score)
     words = ("la", "la", "la", "merg")
@@ -104,4 +104,4 @@ def test_probabilities_of_a_model_whose_answers_are_known(vocabulary):
 def test_a_tokenizer_without_a_mask_is_refused(tmp_path):
     folder = tokenizer_files.blanks_bpe(tmp_path, tokens=("<pad>", "<eos>", "<bos>", "<unk>"))
     with refuses("here"):
-        text_encoder.of_tokenizer(folder, "here")
+        text_encoder.tokenizer_encoder(folder, "here")

@@ -100,7 +100,7 @@ def refusal(capsys, *arguments) -> str:
 
 def golden_sizes(name: str) -> T5Sizes:
     """The sizes of a golden network."""
-    return T5Sizes.of_fields(json.loads((GOLDEN / name / "config.json").read_text())["config"])
+    return T5Sizes.from_fields(json.loads((GOLDEN / name / "config.json").read_text())["config"])
 
 
 def golden_gin(name: str) -> str:

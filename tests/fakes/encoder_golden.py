@@ -7,7 +7,7 @@ import numpy as np
 
 from convert import weight_map
 from convert.proof.t5x_logits import module_of
-from convert.sizes import BertSizes, of_config
+from convert.sizes import BertSizes, read_config
 from fakes.paths import GOLDEN
 
 FAMILIES = ("bert", "roberta", "modernbert")
@@ -21,7 +21,7 @@ class EncoderGolden:
         self.settings = json.loads((folder / "config.json").read_text())
         with np.load(folder / "numbers.npz") as file:
             self.numbers = {key: file[key] for key in file.files}
-        self.sizes = of_config(self.settings["config"])
+        self.sizes = read_config(self.settings["config"])
         # The golden BERT has the heads of its pretraining; config.json does not say so.
         has_heads = f"init/{family}.pooler.dense.bias" in self.numbers
         if isinstance(self.sizes, BertSizes):

@@ -7,15 +7,14 @@ import unicodedata
 
 import sentencepiece
 import tokenizers
-from sentencepiece.sentencepiece_model_pb2 import ModelProto
 from tokenizers import models, normalizers, pre_tokenizers, trainers
 
 from convert import publishable, weight_map
+from convert.formats.sentencepiece_model import ModelProto, SentencePiece
 from convert.run.rewrite import gin_of
 from convert.sizes import BertSizes, ModernBertSizes, Sizes, T5Sizes
 from fakes import tokenizer_files
 from fakes.small_vocabulary import TEXTS
-from vocabulary import sentencepiece_model as spm
 
 _NARROW = {"emb_dim": 8, "num_heads": 2, "head_dim": 4, "mlp_dim": 8}
 _LAYERS = {"num_encoder_layers": 1, "num_decoder_layers": 1}
@@ -113,7 +112,7 @@ def _sentencepiece(rng: random.Random, path) -> dict:
     stem.with_suffix(".vocab").unlink()
     model = ModelProto.FromString(path.read_bytes())
     for n in reversed(range(100)) if inside else ():
-        model.pieces.add(piece=inside.format(n), score=0.0, type=spm.SentencePiece.USER_DEFINED)
+        model.pieces.add(piece=inside.format(n), score=0.0, type=SentencePiece.USER_DEFINED)
     path.write_bytes(model.SerializeToString())
     return settings | {"inside": inside, "extra_ids": 0 if inside else 100}
 

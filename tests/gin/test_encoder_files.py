@@ -55,7 +55,7 @@ def test_a_network_has_as_many_parameters_as_that_of_transformers(family, size):
     count = sum(leaf.size for leaf in jax.tree.leaves(variables["params"]))
 
     kind = ModernBertSizes if family == "modernbert" else BertSizes
-    theirs = transformers.AutoConfig.for_model(**kind.of_fields(vars(config)).config())
+    theirs = transformers.AutoConfig.for_model(**kind.from_fields(vars(config)).config())
     with torch.device("meta"):
         network = getattr(transformers, theirs.architectures[0])(theirs)
     assert count == sum(parameter.numel() for parameter in network.parameters())

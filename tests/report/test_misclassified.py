@@ -5,6 +5,7 @@ import os
 
 import pytest
 
+from fakes.refuses import refuses
 from report import misclassified
 from report.misclassified import Example, page
 
@@ -24,7 +25,7 @@ def test_both_kinds_of_files_are_read():
 
 @pytest.mark.parametrize("bad", ["[]", '{"prediction": "a"}', "nothing"])
 def test_a_line_that_is_not_a_prediction_is_named(bad):
-    with pytest.raises(ValueError, match="line 2 is not a prediction"):
+    with refuses("line 2"):
         list(misclassified.read([line("a", "b", "c"), bad]))
 
 

@@ -8,7 +8,7 @@ from t5x.monitoring.event_files import Points
 
 
 def series(*rows):
-    return Series.of([(step, value, float(i)) for i, (step, value) in enumerate(rows)])
+    return Series.from_rows([(step, value, float(i)) for i, (step, value) in enumerate(rows)])
 
 
 def pairs(found):

@@ -57,7 +57,7 @@ def hostile(tmp_path_factory):
     mark = f"import pathlib\npathlib.Path({str(folder / 'pwned')!r}).touch()\n"
     (folder / "modules/evil.py").write_text(f"{mark}def work(values=None):\n    pass\n")
     run, recipe = folder / "run", ROOT / RECIPE
-    sizes = T5Sizes.of_fields(Bindings.follow(recipe, [ROOT]).of("T5Config"))
+    sizes = T5Sizes.from_fields(Bindings.follow(recipe, [ROOT]).of("T5Config"))
     run.mkdir()
     small = {name: value * np.float32(0.2) for name, value in arrays(sizes).items()}
     write_run(run, sizes, small)

@@ -11,12 +11,11 @@ import pytest
 
 from common import tables
 from common.tables import FAILS, OK, WARNING
-from convert.formats.sentencepiece_model import read_model
+from convert.formats.sentencepiece_model import SentencePiece, read_model, write_model
 from fakes import tokenizer_files
 from fakes.paths import ROOT
 from fakes.small_vocabulary import TEXTS
 from vocabulary import check
-from vocabulary.sentencepiece_model import SentencePiece, write_model
 
 MINI = str(ROOT / "data" / "ro_mini" / "ro_mini.model")
 WORDPIECE = tokenizer_files.WORDPIECE

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from common.errors import UserError
 from fakes.paths import ROOT
+from fakes.refuses import refuses
 from vocabulary import corpus
 
 MINI = str(ROOT / "data" / "ro_mini" / "train-*.jsonl")
@@ -69,8 +69,9 @@ def test_tasks_are_read_as_they_read_their_corpora(tmp_path):
 
 def test_a_corpus_without_text_is_refused(tmp_path):
     (tmp_path / "a.txt").write_text("\n \n")
-    with pytest.raises(UserError, match="text"):
+    with refuses() as refusal:
         by_name("--corpus", str(tmp_path / "a.txt"))
+    assert "a.txt" in refusal.value.fault
 
 
 def test_a_sample_is_uniform_and_the_same_for_a_seed():

@@ -3,11 +3,10 @@
 import huggingface_hub
 
 from common.tables import OK, WARNING
-from convert.formats.sentencepiece_model import read_model
+from convert.formats.sentencepiece_model import processor, read_model
 from fakes import small_vocabulary
 from fakes.paths import ROOT
 from vocabulary import coverage
-from vocabulary import sentencepiece_model as spm
 
 MINI = str(ROOT / "data/ro_mini/ro_mini.model")
 WORDPIECE = str(ROOT / "data/ro_mini/wordpiece")
@@ -24,7 +23,7 @@ def test_what_is_counted():
     found = rows(MINI, TEXTS)
     row = found["characters not covered"]
     assert (row.verdict, row.figure) == (WARNING, f"1 of {len(set(''.join(TEXTS)))}: ☃ U+2603 × 2")
-    own = spm.processor(read_model(MINI))
+    own = processor(read_model(MINI))
     tokens = sum(len(own.encode(text)) for text in TEXTS)
     assert found["tokens a word"].figure == f"{tokens / 10:.2f}"
     size = sum(len(text.encode()) for text in TEXTS)

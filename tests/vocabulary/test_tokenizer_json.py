@@ -47,14 +47,14 @@ def test_texts_of_kept_pieces_are_cut_as_before(pieces, tmp_path, size):
     usage, _ = trim.count_and_sample(pieces, LINES[:2], 0)
     if size and pieces.size < size:
         size = 256
-    small, sources = trim.trim(pieces, usage, size)
+    change = trim.trim(pieces, usage, size)
+    small, sources = change.new, change.sources
     assert [small.names[i] for i in range(small.size)] == [pieces.names[i] for (i,) in sources]
     if size is None:
         for line in LINES[:2]:
             assert [sources[i][0] for i in small.encode(line)] == pieces.encode(line)
     else:
         assert small.size == size < pieces.size
-    change = checkpoint.VocabularyChange(pieces, small, sources)
     same = checkpoint.check_same_pieces(change, LINES)
     assert same.verdict == "ok"
     assert not same.figure.startswith("0 of")
@@ -62,7 +62,8 @@ def test_texts_of_kept_pieces_are_cut_as_before(pieces, tmp_path, size):
 
 
 def test_pieces_of_a_new_language_are_learned_and_the_old_text_stays(pieces, tmp_path):
-    large, sources = extend.learn(pieces, OTHER, 60)
+    change = extend.learn(pieces, OTHER, 60)
+    large, sources = change.new, change.sources
     assert pieces.size < large.size <= pieces.size + 60
     before, after = (checkpoint.bytes_a_piece(some, OTHER) for some in (pieces, large))
     assert after > 1.5 * before
@@ -83,7 +84,7 @@ def test_a_tokenizer_that_pads_does_so_with_the_new_id(tmp_path):
     pieces = TokenizerPieces(made)
     assert pieces.ids["<mask>"] == 300
     usage, _ = trim.count_and_sample(pieces, LINES[:2], 0)
-    small, _ = trim.trim(pieces, usage, 256)
+    small = trim.trim(pieces, usage, 256).new
     small.write(str(tmp_path / "small"))
     loaded = tokenizers.Tokenizer.from_file(str(tmp_path / "small/tokenizer.json"))
     assert loaded.padding["pad_id"] == loaded.token_to_id("<mask>") == 255

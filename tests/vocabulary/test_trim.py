@@ -4,6 +4,7 @@ import pytest
 
 from common import tables
 from fakes.paths import ROOT
+from fakes.refuses import refuses
 from vocabulary import trim
 from vocabulary.check import check_vocabulary
 
@@ -16,7 +17,8 @@ def usage(pieces, lines):
 
 
 def test_used_pieces_stay_and_texts_are_tokenized_as_before(pieces, lines, usage):
-    small, sources = trim.trim(pieces, usage)
+    change = trim.trim(pieces, usage)
+    small, sources = change.new, change.sources
     old, new = pieces.encoder, small.encoder
     assert small.size % 128 == 0
     assert small.size < pieces.size
@@ -26,7 +28,8 @@ def test_used_pieces_stay_and_texts_are_tokenized_as_before(pieces, lines, usage
 
 
 def test_sources_name_the_same_pieces_and_the_check_passes(pieces, usage, tmp_path):
-    small, sources = trim.trim(pieces, usage, 512)
+    change = trim.trim(pieces, usage, 512)
+    small, sources = change.new, change.sources
     assert small.size == len(sources) == 512
     for piece, (old,) in zip(small.model.pieces, sources, strict=True):
         assert piece == pieces.model.pieces[old]
@@ -36,7 +39,7 @@ def test_sources_name_the_same_pieces_and_the_check_passes(pieces, usage, tmp_pa
 
 
 def test_every_word_can_still_be_spelled(pieces, lines, usage):
-    small, _ = trim.trim(pieces, usage, 256)
+    small = trim.trim(pieces, usage, 256).new
     old, new = pieces.encoder, small.encoder
     for line in lines:
         before, after = old.encode(line), new.encode(line)
@@ -46,7 +49,7 @@ def test_every_word_can_still_be_spelled(pieces, lines, usage):
 
 @pytest.mark.parametrize("size", [128, 4096])
 def test_size_out_of_bounds(pieces, usage, size):
-    with pytest.raises(ValueError, match=rf"--size {size} must be a multiple of 128 from \d+ .*"):
+    with refuses("--size", size):
         trim.trim(pieces, usage, size)
 
 

@@ -6,15 +6,14 @@ import pathlib
 import pytest
 from transformers import AutoTokenizer, T5Tokenizer
 
-from common.errors import UserError
 from convert.formats import tokenizer_files
-from convert.formats.sentencepiece_model import read_model
+from convert.formats.sentencepiece_model import read_model, write_model
 from convert.proof.odd_texts import odd_texts
 from convert.proof.same_ids import compare, encoder_of, sentinel_ids
 from convert.tokenizer import TrainedVocabulary
 from fakes.paths import ROOT
+from fakes.refuses import refuses
 from vocabulary import corpus, train
-from vocabulary.sentencepiece_model import write_model
 
 DATA = ROOT / "data" / "ro_mini"
 MINI = str(DATA / "ro_mini.model")
@@ -120,5 +119,6 @@ def test_a_model_that_no_published_tokenizer_equals_is_refused_by_name(
     model = read_model(MINI)
     setattr(getattr(model, spec), setting, value)
     write_model(model, str(tmp_path / "odd.model"))
-    with pytest.raises(UserError, match=named):
+    with refuses(tmp_path / "odd.model") as refusal:
         tokenizer_files.write_tokenizer(str(tmp_path / "odd.model"), str(tmp_path / "hf"))
+    assert named in refusal.value.why

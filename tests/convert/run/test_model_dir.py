@@ -1,10 +1,9 @@
 import os
 import shutil
 
-import pytest
-
 from convert.run import model_dir
 from fakes.paths import ROOT
+from fakes.refuses import refuses
 
 CHECKPOINT = ROOT / "tests" / "golden" / "t5_1_0" / "legacy" / "checkpoint_25"
 
@@ -35,7 +34,7 @@ def test_gin_and_vocabulary_are_beside_the_checkpoints(tmp_path):
 
 
 def test_the_newest_run_is_the_one_that_saved_last(tmp_path):
-    with pytest.raises(ValueError, match="No run under"):
+    with refuses(tmp_path):
         model_dir.newest_run(tmp_path)
     for age, name in enumerate(("new", "old")):
         folder = tmp_path / name / "checkpoint_25"

@@ -6,11 +6,10 @@ import functools
 import seqio
 
 from common.tables import FAILS, NOT_CHECKED, OK, WARNING, run_check
-from convert.formats.sentencepiece_model import read_model
+from convert.formats.sentencepiece_model import read_model, write_model
 from fakes import valid_run
 from preflight.checks import data, vocabulary
 from tasks.corpus.source import CorpusSource
-from vocabulary.sentencepiece_model import write_model
 
 MODEL = "data/ro_mini/ro_mini.model"
 

@@ -10,13 +10,12 @@ import seqio
 import gin
 from common.errors import UserError
 from common.tables import NOT_CHECKED, OK
-from convert.formats.sentencepiece_model import read_model
+from convert.formats.sentencepiece_model import read_model, write_model
 from fakes import toy, valid_run
 from fakes.paths import MINI
 from t5x.partitioning import PjitPartitioner
 from t5x.start import publishable
 from t5x.train_state import state_specs
-from vocabulary.sentencepiece_model import write_model
 
 SIZES = {"vocab_size": 2048, "emb_dim": 16, "num_heads": 2, "head_dim": 8, "mlp_dim": 32}
 SIZES |= {"num_encoder_layers": 1, "num_decoder_layers": 1}

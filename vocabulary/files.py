@@ -1,0 +1,62 @@
+"""Find a vocabulary's file, and tell how many rows its embedding has.
+
+path = download("google/mt5-base")        # a path as it is, or a folder of the hub's files
+find_tokenizer(path)                      # the folder of a tokenizer.json, or None
+find_model(path)                          # else the SentencePiece model
+"""
+
+import os
+
+from common.errors import UserError
+from convert import hub
+from convert.formats.sentencepiece_model import MODEL_FILES
+
+# Embeddings have a multiple of 128 rows, which accelerators and model parallelism need.
+SIZE_MULTIPLE = 128
+_HUB_FILES = ["spiece.model", "*token*.json", "config.json"]
+
+
+def round_up(size: int) -> int:
+    """Return the next multiple of `SIZE_MULTIPLE`."""
+    return -(-size // SIZE_MULTIPLE) * SIZE_MULTIPLE
+
+
+def download(path: str) -> str:
+    """Return a path as it is, or the folder with the vocabulary's files of a hub model.
+
+    Raises:
+      UserError: it is neither.
+    """
+    if os.path.exists(path) or "://" in path or path.endswith((".model", ".json")):
+        return path
+    return str(hub.fetch(path, _HUB_FILES))
+
+
+def find_model(path: str) -> str:
+    """Return a path's SentencePiece file: itself or in a folder, run or hub repository.
+
+    Raises:
+      UserError: there is none.
+    """
+    path = download(path)
+    if not os.path.isdir(path):
+        return path
+    for file in (os.path.join(path, name) for name in MODEL_FILES):
+        if os.path.exists(file):
+            return file
+    raise UserError(path, why=f"holds neither {' nor '.join(MODEL_FILES)}")
+
+
+def find_tokenizer(path: str) -> str | None:
+    """Return the folder of a tokenizer.json, by a path or hub name; None for SentencePiece.
+
+    A folder with a SentencePiece model is T5's, whose tokenizer.json is made from the model.
+
+    Raises:
+      UserError: a hub model cannot be read.
+    """
+    path = download(path)
+    if path.endswith("tokenizer.json"):
+        return os.path.dirname(path) or "."
+    names = os.listdir(path) if os.path.isdir(path) else []
+    return path if "tokenizer.json" in names and not {*MODEL_FILES} & {*names} else None
