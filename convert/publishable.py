@@ -145,8 +145,9 @@ def main(argv: list[str]) -> int:
         except Exception as error:  # it would end the conversion, too
             what = f"{type(error).__name__}: {first_line(error)}"
             raise UserError(
-                f"the export of the untrained run fails ({what}); set --allow_unpublishable to "
-                "train it nevertheless"
+                "the export of the untrained run",
+                why=f"fails ({what})",
+                to_set="set --allow_unpublishable to train it nevertheless",
             ) from error
 
     print(json.dumps(dataclasses.asdict(run_check("publishing", asked))))
