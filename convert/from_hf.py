@@ -133,8 +133,8 @@ def _print_lost(model: HfCheckpoint, tokens: list[str]) -> None:
 
 
 def _enumeration(names: Iterable[str]) -> str:
-    first, others = [*names][:_MOST_NAMED], [*names][_MOST_NAMED:]
-    return ", ".join(first) + (f" and {len(others)} more" if others else "")
+    first, rest = [*names][:_MOST_NAMED], [*names][_MOST_NAMED:]
+    return ", ".join(first) + (f" and {len(rest)} more" if rest else "")
 
 
 def _write_generation(model: HfCheckpoint, run_folder: Path, eos_id: int) -> set[str]:

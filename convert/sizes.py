@@ -450,18 +450,18 @@ class ModernBertSizes(EncoderSizes):
 
     @classmethod
     def _read(cls, config: Mapping[str, Any]) -> dict[str, Any]:
-        every = config.get("global_attn_every_n_layers", 3)
+        period = config.get("global_attn_every_n_layers", 3)
         if kinds := config.get("layer_types"):
             later = [i for i, kind in enumerate(kinds) if i and kind == "full_attention"]
-            every = later[0] if later else len(kinds)
-            if kinds != _layer_types(len(kinds), every):
+            period = later[0] if later else len(kinds)
+            if kinds != _layer_types(len(kinds), period):
                 raise UserError(
                     "layer_types of config.json",
                     kinds,
                     "but the trainer's layers with global attention are regular, beginning with "
                     "the first",
                 )
-        return {"global_every": every, **_thetas(config)}
+        return {"global_every": period, **_thetas(config)}
 
 
 KINDS: tuple[type[Sizes], ...] = (T5Sizes, BertSizes, ModernBertSizes)
@@ -555,5 +555,5 @@ def _special_ids(pad: int = 0) -> dict[str, int]:
     return {f"{role}_token_id": 0 for role in ("cls", "sep", "bos", "eos")} | {"pad_token_id": pad}
 
 
-def _layer_types(layers: int, every: int) -> list[str]:
-    return ["sliding_attention" if i % every else "full_attention" for i in range(layers)]
+def _layer_types(layers: int, period: int) -> list[str]:
+    return ["sliding_attention" if i % period else "full_attention" for i in range(layers)]

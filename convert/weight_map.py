@@ -47,8 +47,8 @@ class MappedTensor(NamedTuple):
     @property
     def torch_shape(self) -> tuple[int, ...]:
         """Shape in model.safetensors."""
-        one = self.shape[::-1] if self.torch_transposes else self.shape
-        return (len(self.sources) * one[0], *one[1:])
+        shape = self.shape[::-1] if self.torch_transposes else self.shape
+        return (len(self.sources) * shape[0], *shape[1:])
 
     @property
     def flax_path(self) -> str:

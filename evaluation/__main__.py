@@ -88,8 +88,8 @@ def _evaluate(flags: argparse.Namespace) -> None:
             values = {name: measure.value for name, measure in figures.items()}
             values |= {
                 name: baselines[name]
-                for each in figures
-                if (name := f"baseline/{each}") in baselines
+                for measure_name in figures
+                if (name := f"baseline/{measure_name}") in baselines
             }
             results.add_to_run(model.run, results.series(settings), model.step, values)
         rows.append(_result(model, model.objective(flags.objective), passages, figures))

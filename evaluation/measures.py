@@ -70,13 +70,13 @@ def filled_in_words(
     rng = np.random.default_rng(seed)
     texts = [hidden for words in passages for hidden in hide_words(words, rng)]
     ranks = {word: i for i, word in enumerate(sorted(counts, key=lambda w: (-counts[w], w)), 1)}
-    written: dict[str, list[bool]] = {"filled_in": [], **{f"filled_in_{c}": [] for c in _CLASSES}}
+    successes: dict[str, list[bool]] = {"filled_in": [], **{f"filled_in_{c}": [] for c in _CLASSES}}
     for text, guess in zip(texts, guesser.guess(texts), strict=True):
         rank = ranks.get(text.hidden[0], math.inf)
-        found = next(name for name, most in _CLASSES.items() if rank <= most)
-        for name in ("filled_in", f"filled_in_{found}"):
-            written[name].append(guess.is_written)
-    return {name: _share(sum(found), len(found)) for name, found in written.items() if found}
+        group = next(name for name, most in _CLASSES.items() if rank <= most)
+        for name in ("filled_in", f"filled_in_{group}"):
+            successes[name].append(guess.is_written)
+    return {name: _share(sum(cases), len(cases)) for name, cases in successes.items() if cases}
 
 
 def preferred_sentences(pairs: Sequence[Pair], guesser: Guesser) -> dict[str, Measure]:
@@ -91,4 +91,4 @@ def preferred_sentences(pairs: Sequence[Pair], guesser: Guesser) -> dict[str, Me
         kinds["minimal_pairs"].append(right)
         if pair.kind:
             kinds.setdefault(f"minimal_pairs_{pair.kind.replace(' ', '_')}", []).append(right)
-    return {name: _share(sum(found), len(found)) for name, found in kinds.items()}
+    return {name: _share(sum(successes), len(successes)) for name, successes in kinds.items()}

@@ -16,15 +16,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from common import arguments
+from common import arguments, html_page
 from common.errors import UserError, guarded
 from common.small_files import parse_json
 from report.page import write
 
 _STYLE = (
-    "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}"
-    "h2{margin-top:2rem}table{border-collapse:collapse}td,th{border:1px solid #ccc;padding:.2rem "
-    ".6rem;text-align:right}blockquote{margin:.5rem 0;padding:.3rem .8rem;background:#f4f4f4;"
+    "td,th{text-align:right}"
+    "blockquote{margin:.5rem 0;padding:.3rem .8rem;border-left:3px solid var(--line);"
     "white-space:pre-wrap;overflow-wrap:anywhere}"
 )
 NOTHING = "(nothing)"  # an empty prediction; no class has this name
@@ -72,11 +71,7 @@ def page(examples: Sequence[Example], title: str, most: int = 50) -> str:
             f"{len(texts):,}{shortened}</h2>"
         )
         parts += [f"<blockquote>{html.escape(text)}</blockquote>" for text in texts[:most]]
-    return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}'
-        f'</title><meta name="viewport" content="width=device-width"><style>{_STYLE}</style>'
-        f"</head><body>{''.join(parts)}</body></html>\n"
-    )
+    return html_page.page(title, "".join(parts), _STYLE)
 
 
 def _matrix(counts: collections.Counter[tuple[str, str]]) -> str:

@@ -136,10 +136,11 @@ def _check_tokenizer(folder: str) -> tuple[int, list[CheckResult]]:
     to_set = "a token of its own for each in tokenizer_config.json"
     checks.append(judged("distinct ids", not same, detail, to_set))
     starts = int(vocabulary.word_starts().sum())
-    some = len(vocabulary.special_ids) < starts < size
-    detail = f"{starts:,} of {size:,} pieces" + ("" if some else ": whole words cannot be masked")
+    has_starts = len(vocabulary.special_ids) < starts < size
+    detail = f"{starts:,} of {size:,} pieces"
+    detail += "" if has_starts else ": whole words cannot be masked"
     to_set = "an objective that masks no whole words"
-    checks.append(judged("begin a word", some, detail, to_set, otherwise=WARNING))
+    checks.append(judged("begin a word", has_starts, detail, to_set, otherwise=WARNING))
     return size, checks
 
 

@@ -119,10 +119,10 @@ def finish(
 
 
 def _counts(change: VocabularyChange) -> CheckResult:
-    kept = sum(change.stays)
-    new = len(change.sources) - kept
-    detail = f"{change.old.size - kept:,} go, {new:,} come, {kept:,} stay"
-    return judged("pieces", True, f"{detail}: {change.old.size:,} before, {kept + new:,} after")
+    staying = sum(change.stays)
+    new = len(change.sources) - staying
+    detail = f"{change.old.size - staying:,} go, {new:,} come, {staying:,} stay"
+    return judged("pieces", True, f"{detail}: {change.old.size:,} before, {staying + new:,} after")
 
 
 def _measured(
@@ -149,13 +149,13 @@ def check_same_pieces(change: VocabularyChange, texts: Iterable[str]) -> CheckRe
     """Check that words of kept pieces, without a new piece, are tokenized as before, each once."""
     name, sources = "kept pieces tokenize words as before", change.sources
     stays = change.stays
-    kept = {ids[0] for ids, same in zip(sources, stays, strict=True) if same}
+    stable = {ids[0] for ids, same in zip(sources, stays, strict=True) if same}
     names_of = lambda ids: [change.old.names[i] for i in ids]
     words = {word for text in texts for word in text.split()}
     same = 0
     for word in sorted(words):
         old_ids, new_ids = change.old.encode(word), change.new.encode(word)
-        if not kept.issuperset(old_ids) or not all(stays[i] for i in new_ids):
+        if not stable.issuperset(old_ids) or not all(stays[i] for i in new_ids):
             continue
         ids = [sources[i][0] for i in new_ids]
         if ids != old_ids and not is_tie(old_ids, ids, names_of):
@@ -205,13 +205,13 @@ def write_run(
         return checks
     arrays = {name: _changed(name, array, change) for name, array in old.arrays.items()}
     with rewrite.staged_run(out) as temporary:
-        written = rewrite.write_run(temporary, old.step, arrays, sizes)
+        checkpoint_path = rewrite.write_run(temporary, old.step, arrays, sizes)
         of_ids = lambda name, value: name.endswith("_id") or isinstance(value, list | dict)
-        kept = {k: v for k, v in old.run.generation().items() if not of_ids(k, v)}
-        if kept:  # how a T5 generates, but for ids of the old vocabulary
-            atomic_output.write_json(temporary / model_dir.GENERATION, kept)
+        generation = {k: v for k, v in old.run.generation().items() if not of_ids(k, v)}
+        if generation:  # how a T5 generates, but for ids of the old vocabulary
+            atomic_output.write_json(temporary / model_dir.GENERATION, generation)
         _write_vocabulary(change, str(temporary / change.new.in_run))
-        same = same_logits(old.path, old.sizes, written, sizes, change.sources)
+        same = same_logits(old.path, old.sizes, checkpoint_path, sizes, change.sources)
         if not passed([same]):
             raise UserError(
                 why=f"the check of {same.check!r} fails, so nothing was written: {same.figure}"
@@ -272,17 +272,17 @@ def same_logits(
     old_path: str, old_sizes: Sizes, new_path: str, new_sizes: Sizes, sources: Sources
 ) -> CheckResult:
     """Check that both checkpoints give kept pieces the same logits, on a batch of kept pieces."""
-    kept = np.array([new for new, old in enumerate(sources) if len(old) == 1 and new > 1])
+    kept_ids = np.array([new for new, old in enumerate(sources) if len(old) == 1 and new > 1])
     old_of = np.array([old[0] for old in sources])
     random_ids = verify.probe_batch(new_sizes)
     batch, old_batch = dict(random_ids), dict(random_ids)
     for key, ids in random_ids.items():
         if key.endswith("_tokens"):
-            batch[key] = np.where(ids > 0, kept[ids % len(kept)], 0)
+            batch[key] = np.where(ids > 0, kept_ids[ids % len(kept_ids)], 0)
             old_batch[key] = old_of[batch[key]]
-    old = verify.trainer_logits([old_path], old_sizes, "float32", old_batch)[..., old_of[kept]]
-    new = verify.trainer_logits([new_path], new_sizes, "float32", batch)[..., kept]
+    old = verify.trainer_logits([old_path], old_sizes, "float32", old_batch)[..., old_of[kept_ids]]
+    new = verify.trainer_logits([new_path], new_sizes, "float32", batch)[..., kept_ids]
     difference, largest = float(np.abs(old - new).max()), float(np.abs(old).max())
-    detail = f"{len(kept):,} pieces differ by {difference:.1e} at most, of {largest:.1f}"
+    detail = f"{len(kept_ids):,} pieces differ by {difference:.1e} at most, of {largest:.1f}"
     equal = difference <= verify.TOLERANCE * max(1.0, largest)
     return judged("logits of kept pieces equal", equal, detail)

@@ -66,25 +66,25 @@ def coverage(path: str, texts: Sequence[str], beside: str | None = None) -> list
     characters = collections.Counter(itertools.chain.from_iterable(texts))
     if not characters:
         return []
-    own = _open(path)
-    unknown = [c for c, _ in characters.most_common() if own.unk_id in own.encode([c])[0]]
+    encoder = _open(path)
+    unknown = [c for c, _ in characters.most_common() if encoder.unk_id in encoder.encode([c])[0]]
     detail = f"{len(unknown):,} of {len(characters):,}{_shown(unknown, characters)}"
-    bytes_a_token, tokens_a_word = (f"{figure:.2f}" for figure in _figures(own, texts))
+    bytes_a_token, tokens_a_word = (f"{figure:.2f}" for figure in _figures(encoder, texts))
     if name := beside or cached_mt5():
         other = _figures(_open(name), texts)
         bytes_a_token += f"; {other[0]:.2f} with {beside or 'mT5'}"
         tokens_a_word += f"; {other[1]:.2f} with {beside or 'mT5'}"
     return [
         judged("characters not covered", not unknown, detail, _MORE, otherwise=WARNING),
-        *_joined_words(own, characters),
-        *_lost_characters(own, characters),
+        *_joined_words(encoder, characters),
+        *_lost_characters(encoder, characters),
         judged("bytes a token", True, bytes_a_token),
         judged("tokens a word", True, tokens_a_word),
     ]
 
 
-def _shown(some: Sequence[str], characters: Characters) -> str:
-    return f": {signs.named(some, characters)}" if some else ""
+def _shown(letters: Sequence[str], characters: Characters) -> str:
+    return f": {signs.named(letters, characters)}" if letters else ""
 
 
 def writes_joiners(lines: Iterable[str]) -> bool:
@@ -98,35 +98,37 @@ def _is_often(character: str, characters: Characters) -> bool:
     return characters[character] * _STRAY_EVERY > letters
 
 
-def _joined_words(own: _Encoder, characters: Characters) -> Iterator[CheckResult]:
+def _joined_words(encoder: _Encoder, characters: Characters) -> Iterator[CheckResult]:
     """Yield a check that the model can write joiners, if the text has some."""
     if _is_often(JOINER, characters):
-        written = JOINER in own.normalize(f"a{JOINER}a")
-        lost = "becomes a blank, which cuts words"
-        detail = f"U+{ord(JOINER):04X} {'can be written' if written else lost}"
+        can_write = JOINER in encoder.normalize(f"a{JOINER}a")
+        consequence = "becomes a blank, which cuts words"
+        detail = f"U+{ord(JOINER):04X} {'can be written' if can_write else consequence}"
         to_set = "a vocabulary of vocabulary.train, which makes it a piece"
-        yield judged("zero-width joiners", written, detail, to_set, otherwise=WARNING)
+        yield judged("zero-width joiners", can_write, detail, to_set, otherwise=WARNING)
 
 
-def _lost_characters(own: _Encoder, characters: Characters) -> Iterator[CheckResult]:
+def _lost_characters(encoder: _Encoder, characters: Characters) -> Iterator[CheckResult]:
     """Yield a check of characters that normalization drops or makes a space, if there are some.
 
     White space and control characters should become spaces, and joiners have their own check. It
     does not warn if all these characters are rare.
     """
-    nothing = {own.normalize("aa"), own.normalize("a a")}
+    nothing = {encoder.normalize("aa"), encoder.normalize("a a")}
     expected = lambda c: c == JOINER or c.isspace() or unicodedata.category(c) == "Cc"
     odd = [c for c, _ in characters.most_common() if not expected(c)]
-    if lost := [c for c in odd if own.normalize(f"a{c}a") in nothing]:
-        detail = f"blank or nothing to the model, which never writes them{_shown(lost, characters)}"
-        rare = not any(_is_often(c, characters) for c in lost)
+    if missing := [c for c in odd if encoder.normalize(f"a{c}a") in nothing]:
+        detail = (
+            f"blank or nothing to the model, which never writes them{_shown(missing, characters)}"
+        )
+        rare = not any(_is_often(c, characters) for c in missing)
         to_set = "other characters in the texts where they have a meaning"
         yield judged("characters lost", rare, detail, to_set, otherwise=WARNING)
 
 
-def _figures(own: _Encoder, texts: Sequence[str]) -> tuple[float, float]:
+def _figures(encoder: _Encoder, texts: Sequence[str]) -> tuple[float, float]:
     """Return (bytes a token, tokens a word)."""
-    tokens = sum(map(len, own.encode(texts))) or 1
+    tokens = sum(map(len, encoder.encode(texts))) or 1
     size = sum(len(text.encode()) for text in texts)
     return size / tokens, tokens / max(sum(len(text.split()) for text in texts), 1)
 

@@ -166,7 +166,9 @@ def _learned(pieces: Pieces, lines: Sequence[str], size: int) -> VocabularyChang
     if not lines:
         raise UserError("the corpus", why="holds no text", to_set="name one of the language to add")
     change = learn(pieces, lines, size)
-    before, after = (checkpoint.bytes_a_piece(some, lines) for some in (pieces, change.new))
+    before, after = (
+        checkpoint.bytes_a_piece(vocabulary, lines) for vocabulary in (pieces, change.new)
+    )
     if after >= _GAIN * before:
         return change
     print(

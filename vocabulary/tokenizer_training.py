@@ -87,8 +87,8 @@ def train_tokenizer(
     learner = tokenizers.Tokenizer(models.BPE())
     learner.normalizer, learner.pre_tokenizer = blank.normalizer, blank.pre_tokenizer
     learner.train_from_iterator(lines, trainer, length=len(lines))
-    if (found := learner.get_vocab_size()) < size:
-        raise too_large(size, found)
+    if (most := learner.get_vocab_size()) < size:
+        raise too_large(size, most)
     model = json.loads(learner.to_str())["model"]
     return _empty(kind, model, special)
 
@@ -141,32 +141,32 @@ def _empty(kind: str, model: dict[str, Any], special: SpecialTokens) -> tokenize
     """Return a tokenizer with the pieces of a trained model, or without any."""
     pieces, unknown = model.get("vocab", {}), special.tokens["unk"]
     if kind == "wordpiece":
-        found = tokenizers.Tokenizer(
+        tokenizer = tokenizers.Tokenizer(
             models.WordPiece(pieces, unk_token=unknown, continuing_subword_prefix=CONTINUATION)
         )
-        found.normalizer = normalizers.BertNormalizer(strip_accents=False, lowercase=False)
-        found.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-        found.decoder = decoders.WordPiece(prefix=CONTINUATION)
+        tokenizer.normalizer = normalizers.BertNormalizer(strip_accents=False, lowercase=False)
+        tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        tokenizer.decoder = decoders.WordPiece(prefix=CONTINUATION)
     else:
         merges = [tuple(merge) for merge in model.get("merges", [])]
-        found = tokenizers.Tokenizer(models.BPE(pieces, merges))
-        found.normalizer = normalizers.NFC()
-        found.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-        found.decoder = decoders.ByteLevel()
+        tokenizer = tokenizers.Tokenizer(models.BPE(pieces, merges))
+        tokenizer.normalizer = normalizers.NFC()
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer.decoder = decoders.ByteLevel()
     if pieces:
         for role, name in special.tokens.items():
             lstrip = role == "mask" and special.mask_takes_blank
             token = tokenizers.AddedToken(name, special=True, normalized=False, lstrip=lstrip)
-            found.add_special_tokens([token])
+            tokenizer.add_special_tokens([token])
         cls, sep = special.tokens["cls"], special.tokens["sep"]
         second = "1" if special.has_types else "0"
         between = " ".join([f"{sep}:0"] * special.separators)
-        found.post_processor = processors.TemplateProcessing(
+        tokenizer.post_processor = processors.TemplateProcessing(
             single=f"{cls}:0 $A:0 {sep}:0",
             pair=f"{cls}:0 $A:0 {between} $B:{second} {sep}:{second}",
             special_tokens=[(name, pieces[name]) for name in (cls, sep)],
         )
-    return found
+    return tokenizer
 
 
 def write_folder(tokenizer: tokenizers.Tokenizer, folder: str, special: SpecialTokens) -> None:

@@ -127,19 +127,19 @@ def _encoder_pairs(trained: Any, tokenizer: Any, texts: Sequence[str]) -> _Pairs
 
 def _put_sentinels(text: str) -> str:
     words = text.split()
-    marked = []
+    parts = []
     for start in range(0, len(words), 5):
-        marked += [f"<extra_id_{start // 5 % 100}>", *words[start : start + 5]]
-    return " ".join([*marked, "<extra_id_99>"])
+        parts += [f"<extra_id_{start // 5 % 100}>", *words[start : start + 5]]
+    return " ".join([*parts, "<extra_id_99>"])
 
 
-def _check_ids(wanted: dict[str, int | None], found: dict[str, int | None]) -> None:
-    for name in [*wanted, *found]:
-        if found.get(name) != wanted.get(name):
+def _check_ids(trained: dict[str, int | None], published: dict[str, int | None]) -> None:
+    for name in [*trained, *published]:
+        if published.get(name) != trained.get(name):
             raise UserError(
                 name,
-                why=f"is {found.get(name)} in the Hugging Face tokenizer and {wanted.get(name)} "
-                "in the trainer's vocabulary",
+                why=f"is {published.get(name)} in the Hugging Face tokenizer and "
+                f"{trained.get(name)} in the trainer's vocabulary",
                 to_set=_REMEDY,
             )
 
@@ -147,10 +147,10 @@ def _check_ids(wanted: dict[str, int | None], found: dict[str, int | None]) -> N
 def _ids_of_t5(tokenizer: Any) -> dict[str, int | None]:
     if isinstance(tokenizer, TrainedVocabulary):
         last, names = tokenizer.vocab_size - 1, {"eos": tokenizer.eos_id, "unk": tokenizer.unk_id}
-        own = {f"<extra_id_{n}>": last - n for n in range(count_sentinels(tokenizer))}
-        return {"pad": 0, **names, **own}
-    own = {f"<extra_id_{n}>": i for n, i in enumerate(sentinel_ids(tokenizer))}
-    return own | {name: getattr(tokenizer, f"{name}_token_id") for name in ("pad", "eos", "unk")}
+        ids = {f"<extra_id_{n}>": last - n for n in range(count_sentinels(tokenizer))}
+        return {"pad": 0, **names, **ids}
+    ids = {f"<extra_id_{n}>": i for n, i in enumerate(sentinel_ids(tokenizer))}
+    return ids | {name: getattr(tokenizer, f"{name}_token_id") for name in ("pad", "eos", "unk")}
 
 
 def _ids_of_encoder(tokenizer: Any) -> dict[str, int | None]:
@@ -158,8 +158,8 @@ def _ids_of_encoder(tokenizer: Any) -> dict[str, int | None]:
         ids = tokenizer.load().get_vocab()
         return {role: ids[token] for role, token in tokenizer.roles.items()}
     roles = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
-    found = {role: getattr(tokenizer, f"{role}_token_id") for role in roles}
-    return {role: i for role, i in found.items() if i is not None}
+    ids_by_role = {role: getattr(tokenizer, f"{role}_token_id") for role in roles}
+    return {role: i for role, i in ids_by_role.items() if i is not None}
 
 
 def is_tie(
@@ -216,17 +216,17 @@ def encoder_of(vocabulary: TrainedVocabulary) -> Callable[[str], list[int]]:
 
 
 def _difference(
-    text: str, wanted: list[int], found: list[int], tokenizer: Any, unusual: str
+    text: str, trained: list[int], published: list[int], tokenizer: Any, unusual: str
 ) -> UserError:
-    pairs = zip(wanted, found, strict=False)
-    index = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(wanted), len(found)))
+    pairs = zip(trained, published, strict=False)
+    index = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(trained), len(published)))
     window = slice(max(index - 2, 0), index + 4)
     cause = f" (its {unusual} may be the cause)" if unusual else ""
     names = tokenizer.convert_ids_to_tokens
     return UserError(
         "the published tokenizer",
         why=f"differs from training at id {index} of {text[:80]!r}: training has "
-        f"{wanted[window]} {names(wanted[window])}, the published one {found[window]} "
-        f"{names(found[window])}{cause}",
+        f"{trained[window]} {names(trained[window])}, the published one {published[window]} "
+        f"{names(published[window])}{cause}",
         to_set=_REMEDY,
     )

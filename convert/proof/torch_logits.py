@@ -85,14 +85,14 @@ def torch_logits(model: Any, sizes: Sizes, batch: dict[str, np.ndarray]) -> np.n
     """Return the float32 logits of a model and a probe batch, as `t5x_logits.trainer_logits`."""
     import torch
 
-    ids, *others = (torch.from_numpy(values).long() for values in batch.values())
+    ids, *arrays = (torch.from_numpy(values).long() for values in batch.values())
     with torch.inference_mode():
         if isinstance(sizes, T5Sizes):
             # Published models with a decoder deeper than the encoder fail with a cache.
-            inputs = {"decoder_input_ids": others[0], "use_cache": False}
+            inputs = {"decoder_input_ids": arrays[0], "use_cache": False}
             out = model(input_ids=ids, attention_mask=(ids > 0).long(), **inputs)
         else:
-            out = model(input_ids=ids, attention_mask=others[0])
+            out = model(input_ids=ids, attention_mask=arrays[0])
     logits = out.prediction_logits if "prediction_logits" in out else out.logits
     return logits.float().numpy()
 

@@ -61,7 +61,7 @@ def loss_curve(run: Path, up_to: int | None = None) -> dict[str, list[tuple[int,
 
 def evaluations(run: Path, up_to: int | None = None) -> dict[str, tuple[int, dict[str, float]]]:
     """Return the last step and metrics of decoded text by task; `run` may be an epath."""
-    folder, found = run / "inference_eval", {}
+    folder, last = run / "inference_eval", {}
     for path in sorted(folder.glob(f"*{_METRICS}")) if folder.is_dir() else []:
         for line in path.read_bytes().splitlines():
             try:
@@ -72,8 +72,8 @@ def evaluations(run: Path, up_to: int | None = None) -> dict[str, tuple[int, dic
             numbers = {k: v for k, v in values.items() if isinstance(v, int | float)}
             numbers = {k: v for k, v in numbers.items() if abs(v) <= sys.float_info.max}
             if numbers and (up_to is None or step <= up_to):
-                found[path.name.removesuffix(_METRICS)] = (step, numbers)
-    return found
+                last[path.name.removesuffix(_METRICS)] = (step, numbers)
+    return last
 
 
 def was_fine_tuned(run: Path) -> bool:

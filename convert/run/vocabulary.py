@@ -14,9 +14,9 @@ from convert.tokenizer import BYTES, TokenizerFolder, TrainedVocabulary
 TOKENIZER = "tokenizer"  # the folder in which an encoder's run keeps its tokenizer
 
 
-def tokenizer_of(run: TrainedRun, given: str | None = None) -> TokenizerFolder:
+def tokenizer_of(run: TrainedRun, path: str | None = None) -> TokenizerFolder:
     """Return the given tokenizer, or the one in an encoder's run; raise UserError without."""
-    path = given or f"{run.folder}/{TOKENIZER}"
+    path = path or f"{run.folder}/{TOKENIZER}"
     if not (epath.Path(path) / "tokenizer.json").is_file():
         raise UserError(
             path,

@@ -37,7 +37,8 @@ def test_only_wrong_examples_are_shown_and_escaped():
     assert "<script>" not in text
     assert "&lt;script&gt;alert(&quot;1&quot;)" in text
     assert "1 of 2 are right (50.00%)" in text
-    assert "http" not in text  # it needs no network
+    assert "http:" not in text  # it needs no network
+    assert "https:" not in text
 
 
 def test_the_most_frequent_confusion_is_first_and_says_how_many_are_shown():
