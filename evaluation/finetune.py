@@ -229,11 +229,11 @@ def _arguments(argv: Sequence[str] | None) -> tuple[argparse.Namespace, list[str
     add("--model", type=arguments.text, required=True, help="a run or a Hugging Face folder")
     add("--seeds", type=arguments.integer(1), default=1, help="number of trainings, default 1")
     add("--out", type=arguments.text, help="default runs/<model>_<job>_<language>")
-    known, flags = parser.parse_known_args(argv)
+    args, flags = parser.parse_known_args(argv)
     for flag in flags:
         if not flag.startswith(("--gin.", "--gin_file=")):
             parser.error(f"{flag!r} is neither a flag of this command nor --gin.NAME=VALUE")
-    return known, flags
+    return args, flags
 
 
 @guarded

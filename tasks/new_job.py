@@ -56,8 +56,8 @@ def open_start(name: str, job: str) -> PretrainedT5:
         raise UserError(
             "--from",
             name,
-            "but an encoder, which docs/finetune_encoder.py fine-tunes once it is converted "
-            "(docs/encoders.md)",
+            "which is an encoder (docs/finetune_encoder.py fine-tunes it once it is converted, see "
+            "docs/encoders.md)",
             "name a T5 here",
         )
     if model.model_type:

@@ -56,14 +56,14 @@ def add_language(flags: argparse.Namespace, text: TrainingText) -> AddedLanguage
     keeps_pieces = flags.keep == "all"
     texts = {text.short: text}
     for language in [] if keeps_pieces else flags.keep.split(","):
-        kept = kept_text(language.strip())
-        if kept.short in (*texts, "others"):
+        other = kept_text(language.strip())
+        if other.short in (*texts, "others"):
             raise UserError(
                 "--keep",
-                why=f"names {kept.short!r}, a name that is taken",
+                why=f"names {other.short!r}, a name that is taken",
                 to_set="name each language once, and not the new one, whose name --name sets",
             )
-        texts[kept.short] = kept
+        texts[other.short] = other
     if flags.decay_only and len(texts) == 1:
         raise UserError(
             "--decay_only",

@@ -9,6 +9,7 @@ special_tokens_map.json next to it, else known by its usual spelling. Padding ma
 """
 
 import functools
+import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -110,10 +111,10 @@ class TokenizerVocabulary(seqio.Vocabulary):
 
     @functools.cached_property
     def special_ids(self) -> tuple[int, ...]:
-        """The ids of all special tokens, ascending: those with a role and others marked so."""
-        added = self.tokenizer.get_added_tokens_decoder()
-        marked = {i for i, token in added.items() if token.special}
-        return tuple(sorted(marked | {*self.roles.values()}))
+        """The ids of all special tokens, ascending: those with a role, and those marked so."""
+        tokens = self.tokenizer.get_added_tokens_decoder()
+        special = {i for i, token in tokens.items() if token.special}
+        return tuple(sorted(special | {*self.roles.values()}))
 
     @property
     def _base_vocab_size(self) -> int:
@@ -122,10 +123,10 @@ class TokenizerVocabulary(seqio.Vocabulary):
     @functools.cached_property
     def pieces(self) -> Sequence[str]:
         """The piece of each id, "" for ids without one."""
-        found = [""] * self.vocab_size
+        pieces = [""] * self.vocab_size
         for piece, i in self.tokenizer.get_vocab().items():
-            found[i] = piece
-        return found
+            pieces[i] = piece
+        return pieces
 
     def word_starts(self) -> np.ndarray:
         """Return which ids begin a word, bool [vocab_size].
@@ -146,9 +147,9 @@ class TokenizerVocabulary(seqio.Vocabulary):
 
     @functools.cached_property
     def _corpus_tokenizer(self) -> tokenizers.Tokenizer:
-        found = _tokenizer_of(self._loaded.source)
-        found.encode_special_tokens = True
-        return found
+        tokenizer = _tokenizer_of(self._loaded.source)
+        tokenizer.encode_special_tokens = True
+        return tokenizer
 
     def encode_texts(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Return the ids of texts of a corpus, end to end, int32 [m], and their number, int64 [n].
@@ -158,8 +159,8 @@ class TokenizerVocabulary(seqio.Vocabulary):
         encodings = self._corpus_tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         ids = [encoding.ids for encoding in encodings]
         lengths = np.fromiter(map(len, ids), np.int64, len(ids))
-        total = int(lengths.sum())
-        return np.fromiter((i for each in ids for i in each), np.int32, total), lengths
+        flat = itertools.chain.from_iterable(ids)
+        return np.fromiter(flat, np.int32, int(lengths.sum())), lengths
 
     def encode_batch_tf(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Return the ids of texts of a corpus, string [n] to ragged int32 [n, None]."""
@@ -236,19 +237,19 @@ def _load(path: str) -> _Loaded:
     folder = path.rpartition("/")[0] or "."
     configs = []
     for name in special_tokens.FILES:
-        described = f"{folder}/{name}"
-        if tf.io.gfile.exists(described):
-            with small_files.parsing(described, "restore it, or remove it"):
-                configs.append(small_files.read_json(described))
+        file = f"{folder}/{name}"
+        if tf.io.gfile.exists(file):
+            with small_files.parsing(file, "restore it, or remove it"):
+                configs.append(small_files.read_json(file))
     ids = tokenizer.get_vocab()
-    named = special_tokens.tokens_by_role(configs, ids.get)
-    roles = {role: ids[token] for role, token in named.items()}
+    tokens = special_tokens.tokens_by_role(configs, ids.get)
+    roles = {role: ids[token] for role, token in tokens.items()}
     return _Loaded(source, tokenizer, roles)
 
 
 def _tokenizer_of(source: str) -> tokenizers.Tokenizer:
-    found = tokenizers.Tokenizer.from_str(source)
+    tokenizer = tokenizers.Tokenizer.from_str(source)
     # Some published files cut texts to the length that one model reads.
-    found.no_truncation()
-    found.no_padding()
-    return found
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer

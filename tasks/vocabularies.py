@@ -101,49 +101,49 @@ def unwritable_targets(most: float = 0.01) -> float:
 
 
 class LatePath(os.PathLike):
-    """The path of a model file, found when it is first needed: after gin files have been read.
+    """The path of a model file, which is asked for at first use, after gin files have been read.
 
-    `find` is the path, or a function that returns it. It equals the path that it finds.
+    `find` is the path, or a function that returns it. A LatePath equals its path.
     """
 
     def __init__(self, find: str | Callable[[], str]):
         self._find = find
 
     @functools.cached_property
-    def found(self) -> str:
+    def path(self) -> str:
         """The path, which need not exist."""
         return self._find() if callable(self._find) else self._find
 
     def __fspath__(self) -> str:
-        """Return the path to open; raise UserError if there is no such file."""
-        arguments.check_address("The vocabulary", self.found)
-        if not tf.io.gfile.exists(self.found):
+        """Return the path to open, or raise UserError if there is no such file."""
+        arguments.check_address("The vocabulary", self.path)
+        if not tf.io.gfile.exists(self.path):
             setting = "name another where the task is added"
             if (name := getattr(self._find, "__name__", "<lambda>")) != "<lambda>":
                 setting = f"set tasks.vocabularies.{name}.path to the one you have"
             raise UserError(
                 "the vocabulary file",
-                self.found,
+                self.path,
                 "which does not exist",
                 f"make it with `python -m vocabulary.train`, or {setting}",
             )
-        return self.found
+        return self.path
 
     def __str__(self) -> str:
-        return self.found
+        return self.path
 
     def __eq__(self, other) -> bool:
-        return isinstance(other, str | LatePath) and self.found == str(other)
+        return isinstance(other, str | LatePath) and self.path == str(other)
 
     def __hash__(self) -> int:
-        return hash(self.found)
+        return hash(self.path)
 
     def __reduce__(self):
-        return LatePath, (self.found,)  # a function may not be picklable
+        return LatePath, (self.path,)  # a function may not be picklable
 
 
 class SentencePieceVocabulary(seqio.SentencePieceVocabulary):
-    """A seqio.SentencePieceVocabulary, equal and picklable alike, of a `LatePath`."""
+    """A seqio.SentencePieceVocabulary of a `LatePath`."""
 
     @property
     def sentencepiece_model_file(self) -> str:
@@ -156,19 +156,21 @@ class SentencePieceVocabulary(seqio.SentencePieceVocabulary):
 def sentencepiece(
     model_file: str | Callable[[], str], extra_ids: int = 0
 ) -> SentencePieceVocabulary:
-    """Return a vocabulary of a path or a function to one, with its sentinels inside the model.
+    """Return the vocabulary in a SentencePiece model.
 
-    A path is local, gs://, or relative to the repository; a function is called at first use. Of a
-    model without sentinels, as Hugging Face has T5's, `extra_ids` follow its pieces.
+    The model's path is local, gs://, or relative to the repository; a function that returns it is
+    called at first use. If the model has no sentinels, as Hugging Face's T5, `extra_ids` follow its
+    pieces.
     """
     find = model_file if callable(model_file) else resolve(model_file)
     return SentencePieceVocabulary(LatePath(find), extra_ids=extra_ids)
 
 
 def tokenizer(path: str | Callable[[], str]) -> TokenizerVocabulary:
-    """Return a vocabulary of a Hugging Face `tokenizer.json` or its folder, as for an encoder.
+    """Return the vocabulary in a Hugging Face `tokenizer.json` or its folder, as for an encoder.
 
-    A path is local, gs://, or relative to the repository; a function is called at first use.
+    The path is local, gs://, or relative to the repository; a function that returns it is called at
+    first use.
     """
     return TokenizerVocabulary(path if callable(path) else resolve(path))
 
@@ -179,16 +181,19 @@ def byt5() -> seqio.ByteVocabulary:
 
 
 def name_of(vocabulary: seqio.Vocabulary) -> str:
-    """Return the vocabulary's model file, or its class without one."""
+    """Return the vocabulary's model file, or its class if it has none."""
     if isinstance(vocabulary, TokenizerVocabulary):
         return vocabulary.tokenizer_file
     return getattr(vocabulary, "sentencepiece_model_file", type(vocabulary).__name__)
 
 
 def masking(vocabulary: seqio.Vocabulary) -> TokenizerVocabulary:
-    """Return `vocabulary` if it has the tokens that masked sequences need, else raise UserError.
+    """Return `vocabulary` if it has the tokens that masked sequences need.
 
     These are the mask, padding, the first token of a sequence ([CLS]) and the last ([SEP]).
+
+    Raises:
+      UserError: it lacks one.
     """
     if not isinstance(vocabulary, TokenizerVocabulary):
         raise UserError(
@@ -228,8 +233,8 @@ def sentinels(vocabulary: seqio.Vocabulary) -> tuple[int, ...]:
     Raise UserError if it has none, or they do not descend one by one from its last id; training
     would then silently use ordinary pieces as sentinels.
     """
-    found, name = sentinels_if_any(vocabulary), name_of(vocabulary)
-    if not found:
+    ids, name = sentinels_if_any(vocabulary), name_of(vocabulary)
+    if not ids:
         raise UserError(
             "the vocabulary",
             name,
@@ -237,28 +242,28 @@ def sentinels(vocabulary: seqio.Vocabulary) -> tuple[int, ...]:
             "them",
             "make one with `python -m vocabulary.train`",
         )
-    expected = tuple(range(vocabulary.vocab_size - 1, vocabulary.vocab_size - 1 - len(found), -1))
-    if found != expected:
+    expected = tuple(range(vocabulary.vocab_size - 1, vocabulary.vocab_size - 1 - len(ids), -1))
+    if ids != expected:
         raise UserError(
             "the vocabulary",
             name,
-            f"which has <extra_id_0> at id {found[0]} of {vocabulary.vocab_size}: sentinels must "
+            f"which has <extra_id_0> at id {ids[0]} of {vocabulary.vocab_size}: sentinels must "
             "be its last pieces in descending order, else ordinary pieces would be taken for them",
             "ask `python -m vocabulary.check`, which says more",
         )
-    return found
+    return ids
 
 
 def sentinels_if_any(vocabulary: seqio.Vocabulary) -> tuple[int, ...]:
-    """Return the ids of <extra_id_0>, <extra_id_1>, ... at any position, () without any."""
+    """Return the ids of <extra_id_0>, <extra_id_1>, ... at any position, () if there are none."""
     if isinstance(vocabulary, seqio.SentencePieceVocabulary):
         tokenizer = vocabulary.tokenizer
         for spelling in ("<extra_id_{}>", "▁<extra_id_{}>"):
-            found: list[int] = []
-            while (i := tokenizer.PieceToId(spelling.format(len(found)))) != tokenizer.unk_id():
-                found.append(i)
-            if found:
-                return tuple(found)
+            ids: list[int] = []
+            while (i := tokenizer.PieceToId(spelling.format(len(ids)))) != tokenizer.unk_id():
+                ids.append(i)
+            if ids:
+                return tuple(ids)
         return ()
     if isinstance(vocabulary, TokenizerVocabulary):
         numbers = {piece: i for i, piece in enumerate(vocabulary.pieces)}
@@ -281,9 +286,10 @@ def special_names(vocabulary: seqio.Vocabulary) -> list[str]:
 @functools.cache  # all pipelines of a process ask
 def _symbols(model: bytes) -> list[str]:
     """Return the control symbols of a SentencePiece model and its piece of unknown text."""
-    known = SentencePieceProcessor(model_proto=model)
-    ids = range(known.GetPieceSize())
-    return [known.IdToPiece(i) for i in ids if known.IsControl(i) or known.IsUnknown(i)]
+    tokenizer = SentencePieceProcessor(model_proto=model)
+    ids = range(tokenizer.GetPieceSize())
+    is_symbol = lambda i: tokenizer.IsControl(i) or tokenizer.IsUnknown(i)
+    return [tokenizer.IdToPiece(i) for i in ids if is_symbol(i)]
 
 
 def word_starts(vocabulary: seqio.Vocabulary) -> np.ndarray:

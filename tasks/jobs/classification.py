@@ -52,7 +52,9 @@ def add(
     if not isinstance(columns := source.column, Columns):
         raise UserError(f"task {name}", why="classifies rows", to_set="give its source `columns`")
     classes = classes or tuple(dict.fromkeys(columns.names_of("targets")))
-    is_label = lambda c: isinstance(c, str) and c == c.strip() and c not in ("", OTHER)
+    is_label = lambda name: (
+        isinstance(name, str) and name == name.strip() and name not in ("", OTHER)
+    )
     if isinstance(classes, str) or len({*filter(is_label, classes)}) < max(len(classes), 2):
         raise UserError(
             "classes",
@@ -85,15 +87,16 @@ def ids_of(task: str) -> Callable[[], tuple[int, ...]]:
 
     def ids():
         registry = seqio.TaskRegistry
-        if task not in registry.names() or not hasattr(found := registry.get(task), "labels"):
+        if task not in registry.names() or not hasattr(registry.get(task), "labels"):
             raise UserError(
                 "tasks.jobs.classification.ids_of.task",
                 task,
                 "which is not a classification task",
                 "set it to the name given to tasks.jobs.classification.add",
             )
-        vocabulary = found.output_features["targets"].vocabulary
-        return tuple(vocabulary.encode(piece)[0] for piece in found.labels().values())
+        classifier = registry.get(task)
+        vocabulary = classifier.output_features["targets"].vocabulary
+        return tuple(vocabulary.encode(piece)[0] for piece in classifier.labels().values())
 
     return ids
 
@@ -102,8 +105,8 @@ def pieces_of(vocabulary: seqio.Vocabulary, classes: Sequence[str]) -> dict[str,
     """Return the piece that stands for each class: distinct texts of one token each, by label.
 
     A label that is one token is its own piece. Others take the first piece of their name that is
-    free, else the first of the vocabulary that begins with a letter or digit: "none" is "n" where
-    it is no piece.
+    free, else the first of the vocabulary that begins with a letter or digit: "none" becomes "n" if
+    it is not one token.
 
     Raises:
       UserError: the vocabulary has too few pieces.
@@ -116,52 +119,55 @@ def pieces_of(vocabulary: seqio.Vocabulary, classes: Sequence[str]) -> dict[str,
         is_piece = bool(text) and i != vocabulary.unk_id and vocabulary.encode(text) == [i]
         return is_piece and text not in pieces.values()
 
-    own = {label: vocabulary.encode(label) for label in classes}
+    names = {label: vocabulary.encode(label) for label in classes}
     others = (i for i in range(vocabulary.vocab_size) if text_of(i)[:1].isalnum())
-    for label, ids in own.items():
+    for label, ids in names.items():
         if len(ids) == 1 and is_free(ids[0]):
             pieces[label] = text_of(ids[0])
     for label in (label for label in classes if label not in pieces):
-        found = next(filter(is_free, itertools.chain(own[label], others)), None)
-        if found is None:
+        piece = next(filter(is_free, itertools.chain(names[label], others)), None)
+        if piece is None:
             raise UserError(
                 "the vocabulary",
                 vocabularies.name_of(vocabulary),
                 f"which has pieces for {len(pieces)} of {len(classes)} classes",
                 "choose a larger one, or fewer classes",
             )
-        pieces[label] = text_of(found)
+        pieces[label] = text_of(piece)
     return {label: pieces[label] for label in classes}
 
 
 def scores(
     targets: Sequence[str], predictions: Sequence[str], classes: Sequence[str]
 ) -> dict[str, float]:
-    """Return accuracy, f1 of each class and their mean, 0..1, and the confusion matrix.
+    """Return accuracy, the F1 of each class and their mean, 0..1, and the confusion matrix.
 
-    f1/<class>; confusion/<class>/<class predicted>, in examples; other predictions are `OTHER`.
-    baseline/accuracy and baseline/mean_f1 are of the most frequent class, given as every answer.
+    The names are f1/<class> and confusion/<class>/<class predicted>, in examples, where other
+    predictions are `OTHER`. baseline/accuracy and baseline/mean_f1 are the scores of answering with
+    the most frequent class alone.
     """
-    known = set(classes)
-    class_of = lambda text: text.strip() if text.strip() in known else OTHER
+    class_of = lambda text: text.strip() if text.strip() in classes else OTHER
     counts = collections.Counter(
         (target.strip(), class_of(text)) for target, text in zip(targets, predictions, strict=True)
     )
     total = sum(counts.values())
-    found = {"accuracy": sum(counts[c, c] for c in classes) / total if total else 0.0}
+    of_target, of_prediction = collections.Counter[str](), collections.Counter[str]()
+    for (target, prediction), n in counts.items():
+        of_target[target] += n
+        of_prediction[prediction] += n
+    right = sum(counts[name, name] for name in classes)
+    metrics = {"accuracy": right / total if total else 0.0}
     for name in classes:
-        wanted = sum(n for (target, _), n in counts.items() if target == name)
-        given = sum(n for (_, text), n in counts.items() if text == name)
-        found[f"f1/{name}"] = 2 * counts[name, name] / (wanted + given) if wanted + given else 0.0
-    found["mean_f1"] = sum(found[f"f1/{name}"] for name in classes) / len(classes)
-    most = max(sum(n for (target, _), n in counts.items() if target == name) for name in classes)
-    share = most / total if total else 0.0
-    found |= {"baseline/accuracy": share}
-    found |= {"baseline/mean_f1": 2 * share / (1 + share) / len(classes)}
+        size = of_target[name] + of_prediction[name]
+        metrics[f"f1/{name}"] = 2 * counts[name, name] / size if size else 0.0
+    metrics["mean_f1"] = sum(metrics[f"f1/{name}"] for name in classes) / len(classes)
+    share = max(of_target[name] for name in classes) / total if total else 0.0
+    metrics["baseline/accuracy"] = share
+    metrics["baseline/mean_f1"] = 2 * share / (1 + share) / len(classes)
     for target in classes:
-        for text in (*classes, OTHER):
-            found[f"confusion/{target}/{text}"] = counts[target, text]
-    return found
+        for prediction in (*classes, OTHER):
+            metrics[f"confusion/{target}/{prediction}"] = counts[target, prediction]
+    return metrics
 
 
 def metric(classes: Sequence[str]) -> Callable[..., dict[str, float]]:

@@ -18,11 +18,10 @@ exact_match, cer, wer and span_f1 compare in NFKC with single spaces: SentencePi
 three dots, which no model could avoid. BLEU, chrF and ROUGE compare the texts as they are, so that
 their numbers equal the libraries'. ROUGE's words are runs of letters, digits, underscores and
 marks such as the vowel signs of Hindi; other words are what spaces surround. For scripts without
-spaces take chrf and cer. Every function returns its names for no texts too.
+spaces take chrf and cer. Every function returns the same names if there are no texts.
 """
 
 import collections
-import difflib
 import inspect
 import itertools
 import unicodedata
@@ -31,7 +30,7 @@ from typing import Any
 
 import seqio
 
-from common.errors import UserError
+from common.errors import UserError, nearest
 from tasks.text import sentence_split
 from tasks.text.normalize import is_letter
 
@@ -41,7 +40,7 @@ Metric = Callable[..., Mapping[str, Any]]
 
 
 def functions(metrics: Sequence[str | Metric]) -> list[Metric]:
-    """Return the metric functions of names of `METRICS`; functions stay what they are.
+    """Return the metric functions with names in `METRICS`; a function is returned as it is.
 
     Raises:
       UserError: a name is unknown, a function does not take `targets` and `predictions`, or two
@@ -50,34 +49,32 @@ def functions(metrics: Sequence[str | Metric]) -> list[Metric]:
     if isinstance(metrics, str) or not metrics:
         why = "but must be a list of names, such as ('chrf', 'exact_match')"
         raise UserError("metrics", metrics, why)
-    found = [_function(metric) for metric in metrics]
-    names = collections.Counter(name for function in found for name in _names(function))
+    chosen = [_function(metric) for metric in metrics]
+    names = collections.Counter(name for function in chosen for name in _names(function))
     if twice := sorted(name for name, count in names.items() if count > 1):
         why = f"has two that return {twice[0]!r}"
         raise UserError("metrics", why=why, to_set="leave one of them out")
-    return found
+    return chosen
 
 
 def _function(metric: str | Metric) -> Metric:
     if callable(metric):
         parameters = inspect.signature(metric).parameters.values()
-        taken = [p.name for p in parameters if p.default is p.empty]
-        if taken != ["targets", "predictions"]:
+        required = [p.name for p in parameters if p.default is p.empty]
+        if required != ["targets", "predictions"]:
             raise UserError(
                 "metric",
                 getattr(metric, "__name__", str(metric)),
-                f"which takes {', '.join(taken)}, but a metric of text takes `targets` and "
+                f"which takes {', '.join(required)}, but a metric of text takes `targets` and "
                 "`predictions`, and seqio knows it by these names",
                 "rename its arguments, or add the task by tasks.pairs.add",
             )
         return metric
     if metric not in METRICS:
-        close = difflib.get_close_matches(str(metric), METRICS, n=1)
-        nearest = f", the nearest is {close[0]!r}" if close else ""
         raise UserError(
             "metric",
             metric,
-            f"which is unknown{nearest}",
+            f"which is unknown{nearest(str(metric), METRICS)}",
             f"name one of {', '.join(METRICS)}, or give a function of targets and predictions",
         )
     return METRICS[metric]
@@ -136,10 +133,10 @@ def chrf(targets: Sequence[str], predictions: Sequence[str]) -> dict[str, Any]:
 
 
 def _corpus_score(name: str, metric, targets, predictions) -> dict[str, Any]:
-    # Of no texts at all sacrebleu has no score and no signature.
-    found = metric.corpus_score(list(predictions) or [""], [list(targets) or [""]])
+    # sacrebleu has no score and no signature of no texts at all.
+    result = metric.corpus_score(list(predictions) or [""], [list(targets) or [""]])
     signature = seqio.metrics.Text(metric.get_signature().format())
-    return {name: float(found.score), f"{name}_signature": signature}
+    return {name: float(result.score), f"{name}_signature": signature}
 
 
 def exact_match(targets: Sequence[str], predictions: Sequence[str]) -> dict[str, float]:
@@ -203,13 +200,13 @@ def _rouge(targets, predictions, **settings) -> dict[str, float]:
 
     scorer = rouge_scorer.RougeScorer(ROUGE, **settings)
     lines = lambda text: "\n".join(sentence_split.split(text))
-    found = [
+    results = [
         scorer.score(lines(target), lines(prediction))
         for target, prediction in zip(targets, predictions, strict=True)
     ]
-    n = max(len(found), 1)
+    n = max(len(results), 1)
     return {
-        **{name: 100 * sum(each[name].fmeasure for each in found) / n for name in ROUGE},
+        **{name: 100 * sum(result[name].fmeasure for result in results) / n for name in ROUGE},
         "mean_words": sum(len(text.split()) for text in predictions) / n,
         "mean_target_words": sum(len(text.split()) for text in targets) / n,
     }
@@ -220,24 +217,26 @@ def span_f1(targets: Sequence[str], predictions: Sequence[str]) -> dict[str, flo
 
     A text lists its spans, "PER: Ion Popescu $$ LOC: Cluj", or is "none". A predicted span is right
     if its type and text are in the target's list, each as often as it is there; order is free.
-    What is no span ("Ion Popescu" without a type) is a wrong one. Xue et al. 2021 count alike for
-    WikiANN (arXiv:2010.11934). seqeval's F1 needs a tag for each token of the input, which
-    generated text does not give. So where in its sentence a span is does not count here.
+    What is no span ("Ion Popescu" without a type) is a wrong one. Xue et al. 2021 count in the same
+    way for WikiANN (arXiv:2010.11934). The place of a span in its sentence does not count, unlike
+    in seqeval's F1, which needs a tag for each token of the input.
     """
-    right = wanted = given = 0
+    right = in_targets = in_predictions = 0
     for target, prediction in zip(targets, predictions, strict=True):
-        expected, found = spans(target), spans(prediction)
-        right += (expected & found).total()
-        wanted, given = wanted + expected.total(), given + found.total()
+        target_spans, predicted_spans = spans(target), spans(prediction)
+        right += (target_spans & predicted_spans).total()
+        in_targets += target_spans.total()
+        in_predictions += predicted_spans.total()
+    total = in_targets + in_predictions
     return {
-        "span_precision": right / given if given else 0.0,
-        "span_recall": right / wanted if wanted else 0.0,
-        "span_f1": 2 * right / (wanted + given) if wanted + given else 0.0,
+        "span_precision": right / in_predictions if in_predictions else 0.0,
+        "span_recall": right / in_targets if in_targets else 0.0,
+        "span_f1": 2 * right / total if total else 0.0,
     }
 
 
 def spans(text: str) -> collections.Counter[str]:
-    """Return how often each span is in a list of spans, none of them in an empty one."""
+    """Return how often each span is in a text that lists spans."""
     items = [spelled(item) for item in text.split(SPANS.strip())]
     return collections.Counter(item for item in items if item and item != NO_SPANS)
 

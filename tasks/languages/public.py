@@ -53,21 +53,22 @@ def fineweb2(
     Raises:
       UserError: there is no such language.
     """
-    found = table.find(language)
+    entry = table.find(language)
     copies = dict(CLUSTER_COPIES) if by_cluster else {}
     if least_score is not None:
         copies["language_score"] = {least_score: 1}
     column = Column("text", copies=copies)
-    if not found.test_documents:
-        return CorpusSource(FINEWEB2, found.code, column=column, held_out=HELD_OUT)
-    return CorpusSource(FINEWEB2, found.code, column=column, splits=FINEWEB2_SPLITS)
+    if not entry.test_documents:
+        return CorpusSource(FINEWEB2, entry.code, column=column, held_out=HELD_OUT)
+    return CorpusSource(FINEWEB2, entry.code, column=column, splits=FINEWEB2_SPLITS)
 
 
 def fineweb2_language(source: CorpusSource) -> Language | None:
     """Return the language of a source of FineWeb-2, None for other corpora."""
     if source.name != FINEWEB2:
         return None
-    return next((one for one in table.languages() if one.code == source.config), None)
+    matches = (language for language in table.languages() if language.code == source.config)
+    return next(matches, None)
 
 
 def hplt3(
@@ -86,20 +87,20 @@ def hplt3(
     """
     lowest, highest = HPLT3_QUALITY
     steps = dict(sorted((copies or {}).items()))
-    named = [("a quality of copies", quality) for quality in steps]
+    settings = [("a quality of copies", quality) for quality in steps]
     least_quality = min(steps, default=lowest) if least_quality is None else least_quality
-    for name, quality in (*named, ("least_quality", least_quality)):
+    for name, quality in (*settings, ("least_quality", least_quality)):
         if not lowest <= quality <= highest:
             raise UserError(name, quality, f"but must be {lowest} to {highest}")
     qualities = range(least_quality, highest + 1)
-    wanted = "|".join(f"{quality}_*" for quality in qualities)
-    repeated = {
+    pattern = "|".join(f"{quality}_*" for quality in qualities)
+    file_copies = {
         f"{quality}_*": next((n for q, n in reversed(steps.items()) if q <= quality), 1)
         for quality in qualities
         if steps
     }
-    column = Column("text", file_copies=repeated)
-    files = {"train": f"{HPLT3_LIST.format(code=code)}#{wanted}"}
+    column = Column("text", file_copies=file_copies)
+    files = {"train": f"{HPLT3_LIST.format(code=code)}#{pattern}"}
     return CorpusSource(files=files, column=column, held_out=HELD_OUT)
 
 

@@ -57,62 +57,76 @@ def languages() -> tuple[Language, ...]:
 
 
 def find(text: str) -> Language:
-    """Return the language of a code, a tag, an English name or a word of it, or its own name.
+    """Return the language with a code, a tag, an English name or a word of it, or its own name.
 
-    Of several the largest in FineWeb-2: "greek" is Modern Greek, "chinese" Mandarin Chinese.
+    If there are several, return the largest in FineWeb-2: "greek" is Modern Greek, "chinese"
+    Mandarin Chinese.
 
     Raises:
-      UserError: there is none; names the nearest.
+      UserError: there is none; it names the nearest.
     """
-    wanted = text.strip().casefold()
-    codes = lambda one: (one.code, one.code.partition("_")[0], one.tag)
-    found = [one for one in languages() if wanted in map(str.casefold, codes(one)) and wanted]
-    if found:
-        return max(found, key=lambda one: one.text_bytes)
-    if wanted in ENGLISH:
+    name = text.strip().casefold()
+    codes = lambda language: (language.code, language.code.partition("_")[0], language.tag)
+    matches = [
+        language for language in languages() if name and name in map(str.casefold, codes(language))
+    ]
+    if matches:
+        return max(matches, key=_size)
+    if name in ENGLISH:
         raise UserError(
             "FineWeb-2",
             why="has every language but English, which is FineWeb: "
             'CorpusSource("HuggingFaceFW/fineweb", "sample-350BT", held_out={"validation": 0.01})',
         )
-    if languages_named := named(text):
-        return languages_named[0]
-    similar = ", ".join(f"{language.code} ({language.name})" for language in _nearest(wanted))
+    if matches := languages_called(text):
+        return matches[0]
+    similar = ", ".join(f"{language.code} ({language.name})" for language in _nearest(name))
     raise UserError(
         "language",
         text,
-        "which no language is called" + (f"; the nearest are {similar}" if similar else ""),
+        "which is unknown" + (f"; the nearest are {similar}" if similar else ""),
         "name it by a code such as ces_Latn or cs, or in English",
     )
 
 
-def named(text: str) -> list[Language]:
-    """Return the languages of a name, or else of a word of their English name, largest first."""
-    wanted = text.strip().casefold()
-    known = languages() if wanted else ()
-    found = [one for one in known if wanted in (one.name.casefold(), one.autonym.casefold())]
-    if not found:
-        found = [one for one in known if wanted in one.name.casefold().split()]
-    return sorted(found, key=lambda one: -one.text_bytes)
+def languages_called(text: str) -> list[Language]:
+    """Return the languages with a name, else with a word of their English name, largest first."""
+    name = text.strip().casefold()
+    if not name:
+        return []
+    names = lambda language: (language.name.casefold(), language.autonym.casefold())
+    matches = [language for language in languages() if name in names(language)]
+    if not matches:
+        words = lambda language: language.name.casefold().split()
+        matches = [language for language in languages() if name in words(language)]
+    return sorted(matches, key=_size, reverse=True)
+
+
+def _size(language: Language) -> int:
+    return language.text_bytes
 
 
 def code_of(text: str, others: Mapping[str, str]) -> str:
-    """Return a corpus's code of a language: its tag, else the code of three letters.
+    """Return a corpus's code for a language: its tag, else the code of three letters.
 
-    `others` has the codes of the corpus that differ, by these; `text` may be one of them.
+    `others` maps these to the codes of a corpus that has its own, and `text` may be one of them.
 
     Raises:
       UserError: as `find`.
     """
-    if (wanted := text.strip().casefold()) in others.values():
-        return wanted
-    found = find(text)
-    code = found.tag or found.code.partition("_")[0]
+    if (own_code := text.strip().casefold()) in others.values():
+        return own_code
+    language = find(text)
+    code = language.tag or language.code.partition("_")[0]
     return others.get(code, code)
 
 
-def _nearest(wanted: str) -> list[Language]:
-    """Return up to three languages with similar names or codes."""
-    known = {name.casefold(): one for one in languages() for name in (one.code, one.name)}
-    close = [known[name] for name in difflib.get_close_matches(wanted, known, n=3)]
-    return sorted(close, key=lambda one: -one.text_bytes)
+def _nearest(text: str) -> list[Language]:
+    """Return up to three languages with similar names or codes, largest first."""
+    by_name = {
+        name.casefold(): language
+        for language in languages()
+        for name in (language.code, language.name)
+    }
+    similar = [by_name[name] for name in difflib.get_close_matches(text, by_name, n=3)]
+    return sorted(similar, key=_size, reverse=True)

@@ -21,6 +21,7 @@ some epochs' sequences.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -34,7 +35,7 @@ from tasks import vocabularies
 from tasks.corpus import tf_callbacks
 from tasks.objectives import sequences
 from tasks.objectives.base import Lengths, Objective
-from tasks.objectives.masking import BERT_MASKING, Masking, PieceFacts, facts_of
+from tasks.objectives.masking import BERT_MASKING, Masking, piece_facts
 from tasks.text import sentence_split
 from tasks.text.token_chunks import unbatch
 from tasks.text.tokenize import DOCUMENTS_A_CALL, count_pieces
@@ -52,9 +53,9 @@ SENTENCES: Mapping[str, Callable[[str], list[str]]] = {
 
 @gin.configurable
 def scheduled_tokens(tokens: int = 0) -> int:
-    """Return over how many tokens of text a `DensitySchedule` without a number changes the density.
+    """Return the tokens of text for a `DensitySchedule` that has no number of its own.
 
-    These are TRAIN_STEPS x BATCH_SIZE x TASK_FEATURE_LENGTHS['inputs'] of packed rows.
+    For packed rows they are TRAIN_STEPS x BATCH_SIZE x TASK_FEATURE_LENGTHS['inputs'].
     """
     return tokens
 
@@ -64,8 +65,8 @@ class DensitySchedule:
     """A density that changes linearly, from the masking's to `final`, while a run reads its text.
 
     Args:
-      final: the density after `tokens`, and of evaluations.
-      tokens: of text, of the entire run; None takes `scheduled_tokens.tokens` of gin.
+      final: the density after `tokens`, and in evaluations.
+      tokens: of text in the entire run; None takes gin's `scheduled_tokens.tokens`.
     """
 
     final: float = 0.15
@@ -95,7 +96,7 @@ class DensitySchedule:
 
 @dataclasses.dataclass(frozen=True)
 class MaskedLM(Objective):
-    """Documents to sequences with masks.
+    """Turns documents into sequences with masks.
 
     Args:
       masking: what is hidden.
@@ -157,21 +158,29 @@ class MaskedLM(Objective):
     ) -> tf.data.Dataset:
         """Turn documents {"text"} into {"targets": int32 [n], "sentences": int32 [k]}.
 
-        `targets` are the ids of all sentences, without special tokens, and `sentences` how many ids
-        each has. Other features are dropped. Raise UserError if the vocabulary has no mask token.
+        `targets` are the ids of all sentences, without special tokens, and `sentences` the number
+        of ids in each. Other features are dropped.
+
+        Raises:
+          UserError: the vocabulary has no mask token.
         """
         vocabulary = vocabularies.masking(output_features["targets"].vocabulary)
         split = SENTENCES[self.sentences]
 
         def encode(texts):
-            found = [split(text.decode("utf-8", "replace")) for text in texts]
+            documents = [split(text.decode("utf-8", "replace")) for text in texts]
             # Without the space, byte-level BPE would not know that the sentence begins a word.
-            spelled = [f" {s}" if n else s for each in found for n, s in enumerate(each)]
+            spelled = [
+                f" {sentence}" if n else sentence
+                for sentences in documents
+                for n, sentence in enumerate(sentences)
+            ]
             ids, lengths = vocabulary.encode_texts(spelled)
-            document = np.repeat(np.arange(len(found)), [len(each) for each in found])
+            n = len(documents)
+            document = np.repeat(np.arange(n), list(map(len, documents)))
             document, lengths = document[lengths > 0], lengths[lengths > 0]
-            counts = np.bincount(document, minlength=len(found))
-            sizes = np.bincount(document, weights=lengths, minlength=len(found)).astype(np.int64)
+            counts = np.bincount(document, minlength=n)
+            sizes = np.bincount(document, weights=lengths, minlength=n).astype(np.int64)
             return ids, lengths.astype(np.int32), sizes, counts
 
         count = count_pieces(vocabulary, reading)
@@ -197,10 +206,10 @@ class MaskedLM(Objective):
         reading: Reading = DEFAULT_READING,
     ) -> tf.data.Dataset:
         """Turn what `tokenize` returns into sequences of sentences with masks."""
-        known = vocabularies.masking(output_features["targets"].vocabulary)
-        make = self._maker(_check_lengths(self, sequence_length, task), known)
-        kept = lambda x: {k: x[k] for k in ("targets", "sentences")}
-        batches = dataset.map(kept, synchronous=True)
+        vocabulary = vocabularies.masking(output_features["targets"].vocabulary)
+        make = self._maker(_check_lengths(self, sequence_length, task), vocabulary)
+        select = lambda x: {k: x[k] for k in ("targets", "sentences")}
+        batches = dataset.map(select, synchronous=True)
         batches = batches.ragged_batch(DOCUMENTS_MASKED_A_CALL)
 
         @seqio.map_over_dataset(num_seeds=1)
@@ -210,25 +219,25 @@ class MaskedLM(Objective):
             total = tf.reduce_sum(ids.flat_values)
             seed = tf.random.experimental.stateless_fold_in(tf.stack(seed), total)
             documents = [ids.flat_values, sentences.flat_values, sentences.row_lengths()]
-            given = [*documents, example["density"], seed]
+            arguments = [*documents, example["density"], seed]
             specs = [_IDS, _IDS, _IDS, _IDS, _IDS, _SIZES]
-            *flat, labels, lengths = tf_callbacks.call(make, specs, *given)
+            *flat, labels, lengths = tf_callbacks.call(make, specs, *arguments)
             names = ["inputs", "targets", "loss_weights", *["type_ids"] * self.pairs]
             ragged = lambda x: tf.RaggedTensor.from_row_lengths(x, lengths, validate=False)
             rows = dict(zip(names, map(ragged, flat), strict=False))
             return rows | ({"next_sentence_label": labels[:, tf.newaxis]} if self.pairs else {})
 
-        return unbatch(make_examples(self._with_density(batches, task, reading)))
+        return unbatch(make_examples(self._add_density(batches, task, reading)))
 
-    def _with_density(
+    def _add_density(
         self, batches: tf.data.Dataset, task: str, reading: Reading
     ) -> tf.data.Dataset:
         """Add the density of each batch, by the tokens of the earlier ones."""
         start = self.masking.density
         if self.schedule is None or not reading.trained:
             constant = start if self.schedule is None else self.schedule.final
-            known = lambda x: x | {"density": tf.constant(constant, tf.float64)}
-            return batches.map(known, synchronous=True)
+            add = lambda x: x | {"density": tf.constant(constant, tf.float64)}
+            return batches.map(add, synchronous=True)
         if reading.rate is None:
             raise UserError(
                 "the masking density",
@@ -252,17 +261,16 @@ class MaskedLM(Objective):
         if self.sentences == "none":
             spans_of = sequences.free_spans
         cls, sep = vocabulary.roles["cls"], vocabulary.roles["sep"]
-        found: list[PieceFacts] = []  # when the first text is read: it takes a moment
+        # When the first text is read, since it takes a moment.
+        facts = functools.cache(lambda: piece_facts(vocabulary))
 
         def make(ids, sentences, lengths, density, seed):
-            if not found:
-                found.append(facts_of(vocabulary))
             rng = np.random.default_rng(np.asarray(seed).view(np.uint32))
             documents = sequences.Documents(ids, sentences, lengths)
             spans = spans_of(documents, room, self.short, rng)
             laid = sequences.lay_out(ids, spans, cls, sep)
             inputs, weights = self.masking.hide(
-                laid.tokens, laid.lengths, found[0], float(density), rng
+                laid.tokens, laid.lengths, facts(), float(density), rng
             )
             labels = np.array([span[-1] for span in spans], np.int32)
             return inputs, laid.tokens, weights, laid.types, labels, laid.lengths

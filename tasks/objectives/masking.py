@@ -23,10 +23,13 @@ LONGEST_WORD = 16
 
 
 class PieceFacts(NamedTuple):
-    """What masking asks of a vocabulary.
+    """What masking needs to know about a vocabulary.
 
-    `starts`, `special`: bool [vocab_size], which ids begin a word and which are special tokens.
-    `ordinary`: int32 [n], the ids that may replace a token. `mask`: the mask's id.
+    Attributes:
+      starts: bool [vocab_size], which ids begin a word.
+      special: bool [vocab_size], which ids are special tokens.
+      ordinary: int32 [n], the ids that may replace a token.
+      mask: the mask's id.
     """
 
     starts: np.ndarray
@@ -35,12 +38,12 @@ class PieceFacts(NamedTuple):
     mask: int
 
 
-def facts_of(vocabulary: TokenizerVocabulary) -> PieceFacts:
-    """Return what masking asks of a vocabulary that has a mask token."""
+def piece_facts(vocabulary: TokenizerVocabulary) -> PieceFacts:
+    """Return what masking needs to know about a vocabulary that has a mask token."""
     special = np.zeros([vocabulary.vocab_size], bool)
     special[list(vocabulary.special_ids)] = True
-    named = np.array([bool(piece) for piece in vocabulary.pieces])
-    ordinary = np.flatnonzero(named & ~special).astype(np.int32)
+    has_piece = np.array([bool(piece) for piece in vocabulary.pieces])
+    ordinary = np.flatnonzero(has_piece & ~special).astype(np.int32)
     assert vocabulary.mask_id is not None, "vocabularies.masking checks it"
     return PieceFacts(vocabulary.word_starts(), special, ordinary, vocabulary.mask_id)
 
@@ -52,7 +55,7 @@ class Masking:
     Args:
       density: the share of a sequence's tokens, special ones aside, that are to be predicted.
       whole_words: whether all pieces of a word are hidden together.
-      max_predictions: at most so many a sequence; None for no limit.
+      max_predictions: the most in a sequence; None for no limit.
       masked: the share of the tokens to predict that become the mask token.
       random: the share of them that become any other piece; the rest stays as it is.
 
@@ -99,13 +102,13 @@ class Masking:
         Returns:
           int32 [T] with masks, and int32 [T], 1 where a token is to be predicted, else 0.
         """
-        chosen = np.flatnonzero(self._choose(tokens, lengths, facts, density, rng))
+        places = np.flatnonzero(self._choose(tokens, lengths, facts, density, rng))
         inputs, weights = tokens.copy(), np.zeros_like(tokens)
-        weights[chosen] = 1
-        draw = rng.random(len(chosen))
-        others = facts.ordinary[rng.integers(len(facts.ordinary), size=len(chosen))]
-        kept = np.where(draw < self.masked + self.random, others, tokens[chosen])
-        inputs[chosen] = np.where(draw < self.masked, facts.mask, kept)
+        weights[places] = 1
+        draw = rng.random(len(places))
+        others = facts.ordinary[rng.integers(len(facts.ordinary), size=len(places))]
+        unmasked = np.where(draw < self.masked + self.random, others, tokens[places])
+        inputs[places] = np.where(draw < self.masked, facts.mask, unmasked)
         return inputs, weights
 
     def _choose(

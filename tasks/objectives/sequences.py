@@ -22,8 +22,10 @@ Span = tuple[int, int, int, int, int]
 class Documents(NamedTuple):
     """Documents end to end.
 
-    `ids`: int32 [T]. `sentences`: int [S], the tokens of each sentence. `lengths`: int [D], the
-    sentences of each document.
+    Attributes:
+      ids: int32 [T].
+      sentences: int [S], the number of tokens in each sentence.
+      lengths: int [D], the number of sentences in each document.
     """
 
     ids: np.ndarray
@@ -40,10 +42,14 @@ class Documents(NamedTuple):
 def single_spans(
     documents: Documents, room: int, short: float, rng: np.random.Generator
 ) -> list[Span]:
-    """Return sequences of one text each, that lose nothing.
+    """Return sequences of one text each, which together have all of the text.
 
-    `room`: the most tokens of text. `short`: the share of sequences that get a random limit of 2 to
-    `room` tokens; the next sequence continues behind it.
+    Args:
+      documents: the texts.
+      room: the most tokens of text.
+      short: the share of sequences that get a random limit of 2 to `room` tokens; the next sequence
+        continues behind it.
+      rng: the source of all draws.
     """
     spans: list[Span] = []
     for borders in documents.borders():
@@ -90,8 +96,8 @@ def pair_spans(
     document's, and left out if there is none. Pairs that are too long lose tokens at either end of
     the longer text.
     """
-    borders = [_split_long(found, room) for found in documents.borders()]
-    filled = [number for number, found in enumerate(borders) if len(found) > 1]
+    borders = [_split_long(document, room) for document in documents.borders()]
+    filled = [number for number, document in enumerate(borders) if len(document) > 1]
     return [
         span
         for place in range(len(filled))
@@ -106,33 +112,34 @@ def _pairs_of(
     lengths: tuple[int, float],
     rng: np.random.Generator,
 ) -> Iterator[Span]:
-    """Yield the pairs whose first text is of the document `filled[place]`."""
-    own, (room, short) = borders[filled[place]], lengths
-    at, last = 0, len(own) - 1
+    """Yield the pairs whose first text is from the document `filled[place]`."""
+    document, (room, short) = borders[filled[place]], lengths
+    at, last = 0, len(document) - 1
     while at < last:
         limit = _limit(room, short, rng)
-        end = min(bisect.bisect_left(own, own[at] + limit), last)
+        end = min(bisect.bisect_left(document, document[at] + limit), last)
         middle = at + 1 if end - at < 2 else int(rng.integers(at + 1, end))
         alone = middle == end
         if (alone or rng.random() < 0.5) and len(filled) > 1:
             other = int(rng.integers(len(filled) - 1))
-            found = borders[filled[other + (other >= place)]]
-            start = int(rng.integers(len(found) - 1))
-            wanted = max(limit - (own[middle] - own[at]), 1)
-            stop = min(bisect.bisect_left(found, found[start] + wanted), len(found) - 1)
-            second, label, following = (found[start], found[stop]), 1, middle
+            stranger = borders[filled[other + (other >= place)]]
+            start = int(rng.integers(len(stranger) - 1))
+            rest = max(limit - (document[middle] - document[at]), 1)
+            stop = bisect.bisect_left(stranger, stranger[start] + rest)
+            stop = min(stop, len(stranger) - 1)
+            second, label, following = (stranger[start], stranger[stop]), 1, middle
         elif alone:
             return  # the last sentence of the only document
         else:
-            second, label, following = (own[middle], own[end]), 0, end
-        yield *_shorten((own[at], own[middle]), second, room, rng), label
+            second, label, following = (document[middle], document[end]), 0, end
+        yield *_shorten((document[at], document[middle]), second, room, rng), label
         at = following
 
 
 def _shorten(
     first: tuple[int, int], second: tuple[int, int], room: int, rng: np.random.Generator
 ) -> tuple[int, int, int, int]:
-    """Return both texts with `room` tokens together, by dropping tokens of the longer."""
+    """Return both texts, cut to `room` tokens together by dropping tokens of the longer."""
     sizes = [first[1] - first[0], second[1] - second[0]]
     if (excess := sum(sizes) - room) <= 0:
         return *first, *second
@@ -150,18 +157,20 @@ def _shorten(
 
 
 def _split_long(borders: list[int], room: int) -> list[int]:
-    """Return the borders with more of them within sentences of more than `room` tokens."""
-    found = borders[:1]
+    """Return the borders, with others inside sentences of more than `room` tokens."""
+    places = borders[:1]
     for end in borders[1:]:
-        found += [*range(found[-1] + room, end, room), end]
-    return found
+        places += [*range(places[-1] + room, end, room), end]
+    return places
 
 
 class LaidOut(NamedTuple):
     """Sequences end to end, with special tokens.
 
-    `tokens`: int32 [T]. `types`: int32 [T], 1 for the second text of a pair and the [SEP] behind
-    it, else 0. `lengths`: int64 [n], of each sequence.
+    Attributes:
+      tokens: int32 [T].
+      types: int32 [T], 1 for the second text of a pair and the [SEP] behind it, else 0.
+      lengths: int64 [n], of each sequence.
     """
 
     tokens: np.ndarray
@@ -171,15 +180,15 @@ class LaidOut(NamedTuple):
 
 def lay_out(ids: np.ndarray, spans: list[Span], cls: int, sep: int) -> LaidOut:
     """Return [CLS] text [SEP] or, where there is a second text, [CLS] text [SEP] text [SEP]."""
-    found = np.array(spans, np.int64).reshape([-1, 5])
-    first, second = found[:, 0:2], found[:, 2:4]
+    rows = np.array(spans, np.int64).reshape([-1, 5])
+    first, second, n = rows[:, 0:2], rows[:, 2:4], len(rows)
     source = np.concatenate([ids, np.array([cls, sep], ids.dtype)])
-    a_cls, a_sep = (np.full(len(found), len(ids) + i) for i in (0, 1))
-    one, has_second = np.ones(len(found), np.int64), (second[:, 1] > second[:, 0]).astype(np.int64)
-    starts = np.stack([a_cls, first[:, 0], a_sep, second[:, 0], a_sep], 1)
-    sizes = [one, first[:, 1] - first[:, 0], one, second[:, 1] - second[:, 0], has_second]
+    cls_place, sep_place = (np.full(n, len(ids) + i) for i in (0, 1))
+    single, has_second = np.ones(n, np.int64), (second[:, 1] > second[:, 0]).astype(np.int64)
+    starts = np.stack([cls_place, first[:, 0], sep_place, second[:, 0], sep_place], 1)
+    sizes = [single, first[:, 1] - first[:, 0], single, second[:, 1] - second[:, 0], has_second]
     lengths = np.stack(sizes, 1)
     flat = lengths.ravel()
     places = np.repeat(starts.ravel() - (np.cumsum(flat) - flat), flat) + np.arange(flat.sum())
-    types = np.repeat(np.tile(np.array([0, 0, 0, 1, 1], np.int32), len(found)), flat)
+    types = np.repeat(np.tile(np.array([0, 0, 0, 1, 1], np.int32), n), flat)
     return LaidOut(source[places], types, lengths.sum(1))

@@ -84,8 +84,8 @@ class AddedLanguage(NamedTuple):
 
     def files(self) -> dict[str, str]:
         """Return the texts of the files to write, by path from the repository's root."""
-        kept = ", ".join(text.short for text in self.texts[1:])
-        continued = f", continued with {kept}" if kept else ""
+        others = ", ".join(text.short for text in self.texts[1:])
+        continued = f", continued with {others}" if others else ""
         about = f"{self.model.name}{continued}, and {self.texts[0].short} added."
         return {
             f"tasks/{self.name}.py": self._module(about),
@@ -198,8 +198,8 @@ class AddedLanguage(NamedTuple):
         """Return what was written, what the model loses or keeps, and the commands that follow."""
         constant, decay = self.steps
         consequence = "no other language is read, so the model loses in them: name those to keep"
-        if kept := ", ".join(text.short for text in self.texts[1:]):
-            consequence = f"{kept} are read too, so that the model keeps them"
+        if others := ", ".join(text.short for text in self.texts[1:]):
+            consequence = f"{others} are read too, so that the model keeps them"
         lines = [
             f"{constant:,} steps, then {decay:,} while the rate falls: {consequence}",
             *(f"wrote {path}" for path in written),

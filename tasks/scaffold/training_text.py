@@ -68,7 +68,7 @@ def language_named(text: str) -> Language:
     Raises:
       UserError: there is none, or it means several of similar size.
     """
-    largest, languages = table.find(text), table.named(text)
+    largest, languages = table.find(text), table.languages_called(text)
     least = _AMBIGUOUS_SHARE * largest.text_bytes
     choices = [
         f"{language.code} ({language.name}, {data_size(language.text_bytes)})"

@@ -42,7 +42,7 @@ class _Reader(html.parser.HTMLParser):
 
     def text(self) -> str:
         """Return the visible text of all input, with its lines and spaces."""
-        return "".join([*self._seen, *("\n" + "".join(held) for _, held in self._unseen)])
+        return "".join([*self._seen, *("\n" + "".join(texts) for _, texts in self._unseen)])
 
     def handle_starttag(self, tag, attrs):
         if not _is_html(tag, attrs):

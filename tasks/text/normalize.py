@@ -98,8 +98,8 @@ def preprocess(
             reading.counter.add(counts, slices.full(reading.split))
 
     def normalize_one(text: bytes) -> bytes:
-        found = normalize(text.decode("utf-8", "replace"), cedilla, nfc, whitespace)
-        return (found if spaces else remove_spaces(found)).encode("utf-8", "replace")
+        normalized = normalize(text.decode("utf-8", "replace"), cedilla, nfc, whitespace)
+        return (normalized if spaces else remove_spaces(normalized)).encode("utf-8", "replace")
 
     def normalize_all(texts):
         out = np.empty(texts.shape, object)

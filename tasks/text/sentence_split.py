@@ -17,9 +17,9 @@ Count = Callable[[Sequence[str]], Sequence[int]]
 
 def split(text: str) -> list[str]:
     """Return the sentences of a text, stripped, without empty ones."""
-    begins = [0, *(found.end() for found in _END.finditer(text))]
+    begins = [0, *(match.end() for match in _END.finditer(text))]
     ends = [*begins[1:], None]
-    sentences = (" ".join(text[a:b].split()) for a, b in zip(begins, ends, strict=True))
+    sentences = (" ".join(text[i:j].split()) for i, j in zip(begins, ends, strict=True))
     return [sentence for sentence in sentences if sentence]
 
 
@@ -35,16 +35,16 @@ def split_to_fit(text: str, count: Count, limit: int) -> list[str]:
 def _pack(units: Sequence[str], count: Count, limit: int, finer: list[Callable]) -> Iterator[str]:
     """Yield as many units together as fit; cut longer ones by the first of `finer`."""
     glue = " " if finer else ""
-    held: list[str] = []
+    piece: list[str] = []
     left = limit
     for unit, size in zip(units, count(units), strict=True):
-        if size > left and held:
-            yield glue.join(held)
-            held, left = [], limit
+        if size > left and piece:
+            yield glue.join(piece)
+            piece, left = [], limit
         if size > limit and finer:
             yield from _pack(finer[0](unit), count, limit, finer[1:])
             continue
-        held.append(unit)
+        piece.append(unit)
         left -= size + 1
-    if held:
-        yield glue.join(held)
+    if piece:
+        yield glue.join(piece)

@@ -36,7 +36,11 @@ def append_eos(
     dataset: tf.data.Dataset, output_features: Mapping[str, seqio.Feature]
 ) -> tf.data.Dataset:
     """Append EOS to every feature with `add_eos`, as seqio's preprocessor of this name does."""
-    ends = {k: [f.vocabulary.eos_id] for k, f in output_features.items() if f.add_eos}
+    ends = {
+        name: [feature.vocabulary.eos_id]
+        for name, feature in output_features.items()
+        if feature.add_eos
+    }
 
     def fn(example):
         return {k: tf.concat([v, ends[k]], 0) if k in ends else v for k, v in example.items()}

@@ -6,9 +6,9 @@ import pytest
 from fakes import tokenizer_files
 from fakes.objectives import near
 from tasks import vocabularies
-from tasks.objectives.masking import LONGEST_WORD, Masking, facts_of
+from tasks.objectives.masking import LONGEST_WORD, Masking, piece_facts
 
-FACTS = facts_of(vocabularies.tokenizer(tokenizer_files.WORDPIECE))
+FACTS = piece_facts(vocabularies.tokenizer(tokenizer_files.WORDPIECE))
 SPECIAL = (0, 1, 2, 3, 4)
 ROWS, LENGTH = 2_000, 128
 
