@@ -40,7 +40,7 @@ from tasks.scaffold.training_text import (
 )
 
 
-def add_language(flags: argparse.Namespace, text: TrainingText) -> AddedLanguage:
+def plan_addition(flags: argparse.Namespace, text: TrainingText) -> AddedLanguage:
     """Return the files and commands that add a text to the model `flags.start`.
 
     Raises:
@@ -134,7 +134,7 @@ def main(argv: list[str] | None = None) -> None:
             "--from and --keep", why="go together: --from google/umt5-small --keep ron,bul"
         )
     if flags.start:
-        addition = add_language(flags, text)
+        addition = plan_addition(flags, text)
         print(text.summary)
         print(addition.report(write(addition.files(), ROOT, flags.overwrite)))
         return

@@ -47,7 +47,7 @@ def add(
     and counted.
 
     Raises:
-      UserError: there are no two distinct classes, or the source names a label that is none.
+      UserError: there are no two distinct classes, or the source names a label that is no class.
     """
     if not isinstance(columns := source.column, Columns):
         raise UserError(f"task {name}", why="classifies rows", to_set="give its source `columns`")
@@ -102,7 +102,7 @@ def ids_of(task: str) -> Callable[[], tuple[int, ...]]:
 
 
 def pieces_of(vocabulary: seqio.Vocabulary, classes: Sequence[str]) -> dict[str, str]:
-    """Return the piece that stands for each class: distinct texts of one token each, by label.
+    """Return a piece for each class, by label; all are distinct texts of one token.
 
     A label that is one token is its own piece. Others take the first piece of their name that is
     free, else the first of the vocabulary that begins with a letter or digit: "none" becomes "n" if

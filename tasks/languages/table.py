@@ -29,8 +29,8 @@ _FILE = pathlib.Path(__file__).with_name("fineweb2.tsv")
 class Language:
     """A language in one script, and its size in FineWeb-2.
 
-    `words`, `documents`, `text_bytes` (UTF-8) and `parquet_bytes` are of the split train;
-    `test_documents` of the split test, 0 if there is none.
+    `words`, `documents`, `text_bytes` (UTF-8) and `parquet_bytes` count the split train;
+    `test_documents` counts the split test, 0 if there is none.
     """
 
     code: str

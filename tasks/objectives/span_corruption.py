@@ -65,10 +65,10 @@ class SpanNoise(Objective):
         """Return the longest chunk whose inputs fit `inputs_length`, and its targets' length.
 
         At density 0.5 the chunk is one shorter if the targets would otherwise exceed the inputs.
-        Here the spans of the masks count. T5's own count differs from its masks, so that it pads
-        or trims a few tokens, where there is less noise than half a mean span (it counts no span,
-        and one is made), and where it counts more spans than visible tokens, one of which begins
-        each: at density 0.5 with mean span 1, and above. All other settings give T5's numbers.
+        The numbers fit the masks. T5 computes others, and pads or trims a few tokens, in two cases:
+        with less noise than half a mean span it counts no span, though it makes one; and at high
+        densities, from 0.5 with mean span 1 on, it counts more spans than there are visible tokens
+        to precede them. All other settings give T5's numbers.
         """
         if inputs_length < 3:
             why = "which cannot hold text, sentinel and EOS"

@@ -22,7 +22,7 @@ STEPS = (1_000, 100_000)
 BATCH = 128  # rows of a step
 NEW_PIECES = ((1e8, 8_000), (1e7, 4_000), (0.0, 1_000))  # by tokens of text
 DOCUMENTS = 100_000  # of each language, by which pieces are cut and learned
-DECAY = 5  # one more step for so many of the run
+DECAY = 5  # the longer part has so many times the steps of the shorter
 
 
 class AddedLanguage(NamedTuple):
@@ -46,20 +46,20 @@ class AddedLanguage(NamedTuple):
 
     @property
     def others(self) -> str:
-        """The task or mixture of the languages that stay, "" without any."""
+        """The task or mixture of the languages that stay, "" if there are none."""
         return f"{self.name}_others" if len(self.tasks) > 2 else "".join(self.tasks[1:])
 
     @property
     def mixture(self) -> str:
-        """The new language and the others in equal shares; its task alone without others."""
+        """The mixture of the new language and the others in equal shares, or its task alone."""
         return self.name if self.others else self.tasks[0]
 
     @property
     def steps(self) -> tuple[int, int]:
-        """The steps at a constant rate, and those of the decay.
+        """The steps at a constant rate, and the steps of the decay.
 
-        The new language is read in the longer part, or with `decay_only` in the decay, which then
-        has as many steps: about `EPOCHS` epochs, as half of what is read if there are others.
+        The longer part reads the new language about `EPOCHS` times, as half of the text if others
+        are read too. With `decay_only` the decay is the longer part.
         """
         share = 0.5 if self.others else 1.0
         tokens_per_step = share * BATCH * self.model.family.tokens

@@ -28,7 +28,7 @@ LENGTHS = (64, 512)  # tokens: short rows hold several pairs each, and longer te
 # More than the usual share of a small corpus is held out, so that these many rows are.
 HELD_OUT, HELD_OUT_PER_CLASS = 50, 20
 MOST_HELD_OUT = 0.2  # of the rows
-SMALL = 100  # rows, of which no more than usual are held out
+SMALL = 100  # rows; of so few no more than the usual share is held out
 NARROW = 512  # emb_dim below which a model learns at the first of `RATES`, without dropout
 RATES = (0.01, 0.001)
 CLASS_IDS = """\

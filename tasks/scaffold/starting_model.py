@@ -12,11 +12,11 @@ from common import small_files
 from common.errors import UserError, first_line, without_hub
 from common.gin_reader import Bindings
 
-SENTINELS = 100  # of a T5 that does not say how many
+SENTINELS = 100  # if a T5 does not say how many it has
 
 
 class Family(NamedTuple):
-    """How training of one kind of models goes on.
+    """How models of one kind are trained further.
 
     `include` is the gin file of the loss and the optimizer, `configuration` the trainer's class of
     the network. `tokens` of text fill a row. `vocabulary` is the file or folder of a run that holds
@@ -106,7 +106,7 @@ def open_model(name: str) -> Model:
     """Return the model of a run's folder, a folder of transformers, or a name of the hub.
 
     Raises:
-      UserError: it is none of them, or of another family.
+      UserError: there is no such model, or it is of another family.
     """
     folder = Path(name).expanduser()
     name = str(folder) if folder.is_dir() else name  # in the commands nothing expands ~
@@ -151,7 +151,7 @@ def _family_of_run(folder: Path) -> Family:
 
 
 def _config(name: str, file: str) -> dict[str, Any]:
-    """Return a JSON file of a model, empty if it has none."""
+    """Return the values in a JSON file of a model, {} if it has no such file."""
     path = file_of(name, file)
     if path is None:
         return {}
@@ -160,10 +160,10 @@ def _config(name: str, file: str) -> dict[str, Any]:
 
 
 def file_of(name: str, file: str) -> Path | None:
-    """Return a file of a folder or a repository of the hub, None if it has none.
+    """Return a file of a folder or of a repository of the hub, None if there is no such file.
 
     Raises:
-      UserError: there is neither, or the hub cannot be read.
+      UserError: there is neither folder nor repository, or the hub cannot be read.
     """
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RemoteEntryNotFoundError

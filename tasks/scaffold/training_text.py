@@ -1,4 +1,4 @@
-"""The text that a written task reads: of a language in FineWeb-2, or files of the user's.
+"""The text that a written task reads: a language of FineWeb-2, or the user's files.
 
 text = language_text(table.find("czech"))
 text = own_text("/data/*.txt", name="uk")
@@ -81,7 +81,7 @@ def language_named(text: str) -> Language:
 
 
 def language_text(language: Language, name: str | None = None) -> TrainingText:
-    """Return FineWeb-2's text of a language, whose files `name` names, or the language."""
+    """Return FineWeb-2's text of a language. The files are called `name`, else by the language."""
     words = unicodedata.normalize("NFKD", re.sub(r"\([^)]*\d.*?\)", "", language.name))
     ascii_words = words.encode("ascii", "ignore").decode()
     module = re.sub(r"\W+", "_", ascii_words.lower()).strip("_")
@@ -116,9 +116,9 @@ def language_text(language: Language, name: str | None = None) -> TrainingText:
 def own_text(
     corpus: str, name: str, column: str | None = None, documents: str | None = None
 ) -> TrainingText:
-    """Return the text of files, or of a data set of the hub.
+    """Return the user's text: files, or a data set of the hub.
 
-    `column` and `documents` are those of a `CorpusSource`.
+    `column` and `documents` are as in `CorpusSource`.
 
     Raises:
       UserError: no file matches, or the files have no text.

@@ -1,4 +1,4 @@
-"""The part of a corpus that a written task holds out, where there is no split for validation.
+"""The part of a corpus that a written task holds out if there is no split for validation.
 
 shares = held_out(CorpusSource("/data/*.txt"))     # {"validation": 0.01}, or {}
 """
@@ -26,7 +26,7 @@ def held_out(source: CorpusSource) -> Mapping[str, float]:
     if has_validation(source, RetryPolicy(limit_s=30.0)):
         return {}
     buckets: set[int] = set()
-    for documents in source.texts("train"):  # of which only a small corpus is read to its end
+    for documents in source.texts("train"):  # a large corpus is left after a few batches
         buckets |= set(hashes(documents).tolist())
         if buckets and min(buckets) < USUAL_SHARE * BUCKETS <= max(buckets):
             return USUAL
