@@ -7,16 +7,17 @@ import pytest
 
 from fakes.file_server import FileServer
 from fakes.refuses import refuses
+from tasks.corpus.storage.retry import RetryPolicy
 from tasks.languages import public
 
 
 def test_fineweb2_is_read_by_language_with_its_test_split_for_validation():
     source = public.fineweb2("czech")
     assert (source.name, source.config) == ("HuggingFaceFW/fineweb-2", "ces_Latn")
-    assert source.catalog.names == {"train": "train", "validation": "test"}
+    assert source.catalog.names(RetryPolicy()) == {"train": "train", "validation": "test"}
     assert source.column.fields == ("text",)
     source = public.fineweb2("abi_Latn")  # which has no test split
-    assert source.catalog.names == {"train": "train", "validation": "train"}
+    assert source.catalog.names(RetryPolicy()) == {"train": "train", "validation": "train"}
     assert source.shares("train") == {"validation": 0.001}
 
 

@@ -139,14 +139,17 @@ seqio.SentencePieceVocabulary.extra_ids = %EVIL
 
 @pytest.mark.parametrize("name", ["'a/../../b'", "'$(touch pwned)'", "@a.b()", "3"])
 def test_a_task_that_is_no_name_is_refused(name, tmp_path):
-    with pytest.raises(ValueError, match=r"names no task|has no value"):
+    with refuses(tmp_path / "config.gin") as refusal:
         read_settings(tmp_path, f"MIXTURE_OR_TASK_NAME = {name}\n")
+    assert "names no task" in refusal.value.why
 
 
 def test_a_run_without_a_vocabulary_or_lengths_is_refused(tmp_path):
     text = "MIXTURE_OR_TASK_NAME = 'x'\n"
-    with pytest.raises(ValueError, match=r"value of TASK_FEATURE_LENGTHS, .*sentencepiece_model"):
+    with refuses(tmp_path / "config.gin") as refusal:
         read_settings(tmp_path, text)
+    assert "TASK_FEATURE_LENGTHS, " in refusal.value.why
+    assert "sentencepiece_model" in refusal.value.why
 
 
 # --- launch/restore_diacritics.sh
