@@ -122,7 +122,7 @@ def skipping_step(
         return (new, None), sums
     values_2 = jnp.stack([unnormalized_loss(sums), sums["gradient_norm"]])
     taken = statistics.accepts(values_2) & jnp.isfinite(sums["loss"])
-    kept = jax.tree.map(lambda x, old: jnp.where(taken, x, old), new, state)
+    state_after = jax.tree.map(lambda x, old: jnp.where(taken, x, old), new, state)
     sums = {name: jnp.where(taken, value, 0.0) for name, value in sums.items()}
     sums[SKIPPED] = 1.0 - taken.astype(jnp.float32)
-    return (kept.replace(step=new.step), statistics.add(values_2, taken)), sums
+    return (state_after.replace(step=new.step), statistics.add(values_2, taken)), sums

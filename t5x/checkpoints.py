@@ -293,11 +293,11 @@ def _digests(state_dict: PyTree) -> dict[str, int]:
 
     # One array at a time: many such programs at once deadlock on machines with few cores.
     arrays = {n: a for n, a in by_name(state_dict).items() if checksums.has_digest(a.dtype)}
-    found = {name: inspect(array) for name, array in arrays.items()}
-    if bad := [name for name, (_, finite) in found.items() if not finite]:
+    inspected = {name: inspect(array) for name, array in arrays.items()}
+    if bad := [name for name, (_, finite) in inspected.items() if not finite]:
         others = f" and {counted(len(bad) - 1, 'other array')}" if bad[1:] else ""
         raise NonFiniteStateError(
             f"The state holds NaN or infinity in {bad[0]}{others}; no checkpoint is written. "
             f"{REMEDY}"
         )
-    return {name: value for name, (value, _) in found.items()}
+    return {name: value for name, (value, _) in inspected.items()}

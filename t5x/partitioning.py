@@ -185,7 +185,7 @@ class PjitPartitioner:
         return min(b[0] for b in bounds), max(b[1] for b in bounds)
 
     def is_first_with_rows(self, batch_size: int) -> bool:
-        """Return whether this host is the first of those with its rows, which share a replica."""
+        """Return whether this is the first of the hosts that share a replica, and so its rows."""
         first, _ = self.host_rows(batch_size)
         indices = self.batch_sharding.devices_indices_map((batch_size,)).items()
         mine = [device for device, index in indices if index[0].indices(batch_size)[0] == first]
@@ -236,7 +236,7 @@ def submesh_grid(devices: Sequence[jax.Device], submesh: Sequence[int]) -> np.nd
 def hybrid_shape(
     ici: Sequence[int] | None, dcn: Sequence[int] | None
 ) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Return both shapes, None if neither is set; raise UserError unless each has 3 numbers."""
+    """Return both shapes, or None if neither is set; raise UserError unless each has 3 numbers."""
     if ici is None and dcn is None:
         return None
     if not (ici and dcn and len(ici) == len(dcn) == 3):
@@ -254,7 +254,7 @@ def hybrid_grid(
 ) -> np.ndarray:
     """Return devices [data, model] of `dcn` slices of `ici` devices, (replica, data, model) each.
 
-    Where devices name no slice, the processes are taken for slices.
+    If devices do not name their slice, each process counts as a slice.
     """
     if math.prod(ici) * math.prod(dcn) != len(devices):
         raise UserError(
@@ -293,7 +293,7 @@ def constrain(x: jax.Array, *logical_axes: str | None) -> jax.Array:
 
 
 def spread(x: jax.Array) -> jax.Array:
-    """Cut the first dimension over all devices, after zeros that make them divide it.
+    """Zero-pad the first dimension to a multiple of the devices, and shard it over all of them.
 
     Return `x` as is outside `activations`.
     """
@@ -340,20 +340,22 @@ _gather.defvjp(lambda here, spread, kernel: (_gather(here, spread, kernel), None
 
 
 def per_device(
-    fn: Callable, given: Sequence[Sequence[str | None]], made: Sequence[str | None]
+    fn: Callable, argument_axes: Sequence[Sequence[str | None]], result_axes: Sequence[str | None]
 ) -> Callable:
     """Return `fn` called on each device with the parts of the arguments that it holds.
 
     For functions that the compiler cannot shard, such as kernels; `fn` outside `activations`.
-    `given` are the logical axes of each argument, `made` the logical axes of each result.
+    `argument_axes` and `result_axes` are the logical axes of each argument and result.
     """
     partitioner = _dividing()
     if partitioner is None:
         return fn
 
     def call(*args):
-        specs = (partitioner.sharding(a, x.shape).spec for a, x in zip(given, args, strict=True))
-        spec = lambda x: partitioner.sharding(made, x.shape).spec
+        specs = (
+            partitioner.sharding(a, x.shape).spec for a, x in zip(argument_axes, args, strict=True)
+        )
+        spec = lambda x: partitioner.sharding(result_axes, x.shape).spec
         results = jax.tree.map(spec, jax.eval_shape(fn, *args))
         sharded = jax.shard_map(
             fn, mesh=partitioner.mesh, in_specs=tuple(specs), out_specs=results, check_vma=False

@@ -89,8 +89,8 @@ def gradients(
 
     def add(total, numbered):
         index, part = numbered
-        found = gradients_of(part, jax.random.fold_in(rng, index))
-        return jax.tree.map(jnp.add, total, found), None
+        sums = gradients_of(part, jax.random.fold_in(rng, index))
+        return jax.tree.map(jnp.add, total, sums), None
 
     total, _ = jax.lax.scan(add, zeros, (jnp.arange(num_microbatches), parts))
     return total

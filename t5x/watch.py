@@ -31,7 +31,7 @@ class Watch:
         """Return the task's expected loss nearest to `step` as a note, empty if none is known."""
         if not (expected := self.known_losses([task])):
             return ""
-        at = min(expected, key=lambda known: (abs(known - step), known))
+        at = min(expected, key=lambda measured: (abs(measured - step), measured))
         return f"  (expected {expected[at]:.3f} at step {at:,})"
 
     def fills_in(self, step: int, before: int, evaluates: bool) -> bool:

@@ -136,12 +136,12 @@ def checkpoint_paths(config: RestoreCheckpointConfig) -> list[str]:
     paths = [config.path] if isinstance(config.path, str) else list(config.path or ())
     paths = [path.rstrip("/").removesuffix("/checkpoint") for path in paths if path]
     if config.mode == "specific":
-        found = [path for path in paths if layout.kind(path)]
+        checkpoints = [path for path in paths if layout.kind(path)]
     elif config.mode == "best":
-        found = list(filter(None, map(retention.best_checkpoint, paths)))[:1]
+        checkpoints = list(filter(None, map(retention.best_checkpoint, paths)))[:1]
     else:
-        found = next(filter(None, map(_all_in, paths)), [])
-        found = found[-1:] if config.mode == "latest" else found
+        checkpoints = next(filter(None, map(_all_in, paths)), [])
+        checkpoints = checkpoints[-1:] if config.mode == "latest" else checkpoints
     if not paths:
         raise UserError(
             "RestoreCheckpointConfig.path",
@@ -149,16 +149,16 @@ def checkpoint_paths(config: RestoreCheckpointConfig) -> list[str]:
             "which names no checkpoint",
             "set CHECKPOINT_PATH to one",
         )
-    if not found:
+    if not checkpoints:
         errors = [_nothing_found(config.mode, path) for path in paths]
         if len(errors) == 1:
             raise errors[0]
         raise UserError(why="; ".join(error.fault for error in errors), to_set=errors[0].to_set)
     if config.mode == "specific":
         for path in paths:
-            if path not in found:
+            if path not in checkpoints:
                 logging.warning("Skipping %s: it does not exist or is not a checkpoint.", path)
-    return found
+    return checkpoints
 
 
 def _all_in(folder: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""The layout of MODEL_DIR on disk: which checkpoints are complete, and which files are remains.
+"""Find the checkpoints in MODEL_DIR: which are complete, and what interrupted saves have left.
 
   all_steps("runs/tiny")                # [1000, 2000]
   latest_checkpoint("runs/tiny")        # "runs/tiny/checkpoint_2000"
@@ -61,7 +61,7 @@ def kind(folder: str) -> str | None:
 
 
 def saved_at(folder: str) -> int:
-    """Return when a checkpoint was written, in seconds since 1970, 0 if nothing says it."""
+    """Return when a checkpoint was written, in seconds since 1970; 0 if unknown."""
     marks = ("checkpoint", _COMMIT, _METADATA, "state/_METADATA")
     paths = [epath.Path(folder) / name for name in marks]
     return max((int(path.stat().mtime or 0) for path in paths if path.exists()), default=0)
@@ -76,9 +76,9 @@ def all_steps(run_folder: str) -> list[int]:
 def damaged_steps(run_folder: str) -> list[int]:
     """Return the steps of checkpoints that were complete and have lost what shows it, ascending.
 
-    These are folders with a checkpoint's name and some content which are neither complete nor what
-    an interrupted save or deletion leaves. Raise UserError for anything else of that name: it would
-    be in the way of a save.
+    These folders have a checkpoint's name and some content, but are neither complete nor left by an
+    interrupted save or deletion. Raise UserError for a file with such a name: it would be in the
+    way of a save.
     """
     for name in _names(run_folder):
         path = os.path.join(run_folder, name)
@@ -88,12 +88,12 @@ def damaged_steps(run_folder: str) -> list[int]:
                 why="has the name of a checkpoint, but is no folder, nor a link to one",
                 to_set="move it away",
             )
-    found = []
+    damaged = []
     for step in _steps(run_folder):
         path = epath.Path(step_folder(run_folder, step))
         if not kind(os.fspath(path)) and not _is_unfinished(path) and any(path.iterdir()):
-            found.append(step)
-    return found
+            damaged.append(step)
+    return damaged
 
 
 def latest_step(run_folder: str) -> int | None:
@@ -148,8 +148,8 @@ def check_position(run_folder: str, step: int) -> None:
     gone although an earlier checkpoint, whose position is deleted first, has its own.
     """
     folder = step_folder(run_folder, step)
-    if found := dataset_folder(folder):
-        check_checksums(found)
+    if position := dataset_folder(folder):
+        check_checksums(position)
     elif custom_metadata(folder).get(HAS_POSITION):
         earlier = [s for s in all_steps(run_folder) if s < step]
         if any(dataset_folder(step_folder(run_folder, s)) for s in earlier):
@@ -254,7 +254,7 @@ def _is_unfinished(path: epath.Path) -> bool:
 
 
 def _commit_time(path: epath.Path) -> int | str | None:
-    """Return the commit time in the metadata, "never" for none yet, None if there is no telling."""
+    """Return the commit time in the metadata, "never" for none yet, None if it is unknown."""
     try:
         with parsing(path / _METADATA):
             return read_json(path / _METADATA).get("commit_timestamp_nsecs") or "never"

@@ -60,13 +60,13 @@ class LazyArray:
             self.check_digest(checksums.digest(array))
         return array
 
-    def check_digest(self, found: int) -> None:
+    def check_digest(self, digest: int) -> None:
         """Raise DamagedCheckpoint for another digest than the writer's."""
-        if found != self.digest:
+        if digest != self.digest:
             raise DamagedCheckpoint(
                 self.name,
-                why=f"is not what was saved (its digest is {found:08x}, not {self.digest:08x}), so "
-                "the checkpoint is damaged",
+                why=f"is not what was saved (its digest is {digest:08x}, not {self.digest:08x}), "
+                "so the checkpoint is damaged",
                 to_set=RESTORE_ANOTHER,
             )
 

@@ -164,9 +164,9 @@ class Lease:
 
     def _read(self) -> bytes:
         """Return the content, b"" without a lease, and remember its generation."""
-        found = self._store.read(NAME).result(timeout=_ANSWER_SECONDS)
-        self._generation = found.stamp.generation
-        return found.value
+        answer = self._store.read(NAME).result(timeout=_ANSWER_SECONDS)
+        self._generation = answer.stamp.generation
+        return answer.value
 
     def _is_written(self) -> bool:
         """Write the lease, unless its generation is another than this run has seen."""

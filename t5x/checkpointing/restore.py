@@ -43,8 +43,8 @@ class Match(NamedTuple):
     """Which array of a checkpoint goes where."""
 
     arrays: Arrays  # of the checkpoint, by name
-    wanted: Mapping[str, Any]  # leaves of the state, by name
-    sources: Mapping[str, str]  # the checkpoint's name of each wanted name that it has
+    leaves: Mapping[str, Any]  # of the state, by name
+    sources: Mapping[str, str]  # the checkpoint's name of each leaf that it has
     ignored: tuple[str, ...]  # names of parameters in the checkpoint that the model lacks
     why_no_optimizer: str | None  # why the optimizer's state is not restored, None where it is
 
@@ -61,7 +61,7 @@ def restore(
 
     Args:
       path: the checkpoint's folder (`config.path` is ignored; see checkpoint_paths).
-      like: the wanted tree as on disk, `{"target": …, "state": …}` or only `target`. Leaves have
+      like: the tree to fill, as on disk, `{"target": …, "state": …}` or only `target`. Leaves have
         `shape` and `dtype`; those with a `sharding` become jax arrays, the others numpy arrays.
       config: strictness and names; None to resume a run, whose own checkpoint must fit exactly.
       initial: makes the same tree with initial values; called only if some are needed.
@@ -72,17 +72,17 @@ def restore(
       UserError: no checkpoint there; parameters missing, superfluous or of another shape.
       DamagedCheckpoint: (a UserError) its files cannot be read or have changed; on all hosts.
     """
-    found = raise_together(
+    matched = raise_together(
         lambda: match(path, like, config, other_optimizer), DamagedCheckpoint, ValueError
     )
-    reason = found.why_no_optimizer
+    reason = matched.why_no_optimizer
     if reason:
         logging.warning("A new optimizer is used: in %s, %s.", path, reason)
-    if found.ignored:
-        names = ", ".join(found.ignored)
+    if matched.ignored:
+        names = ", ".join(matched.ignored)
         logging.warning("Ignored in %s, since the model lacks them: %s.", path, names)
-    flat = _read_all(found, config.dtype if config else None)
-    absent = [n for n in found.wanted if n not in flat]
+    flat = _read_all(matched, config.dtype if config else None)
+    absent = [n for n in matched.leaves if n not in flat]
     if absent:
         if initial is None:
             why = f"lacks {_several(absent)}, and no initial values are given"
@@ -92,10 +92,10 @@ def restore(
     named = [n for n in absent if not (reason and n.startswith(_OPTIMIZER))]
     if named:
         logging.warning("Not in %s, so with initial values: %s.", path, ", ".join(named))
-    logging.info("Restored %d arrays from %s.", len(found.wanted) - len(absent), path)
+    logging.info("Restored %d arrays from %s.", len(matched.leaves) - len(absent), path)
     return Restored(
-        jax.tree.unflatten(jax.tree.structure(like), [flat[n] for n in found.wanted]),
-        _step(path, found.arrays),
+        jax.tree.unflatten(jax.tree.structure(like), [flat[n] for n in matched.leaves]),
+        _step(path, matched.arrays),
     )
 
 
@@ -121,17 +121,17 @@ def match(
     config: RestoreCheckpointConfig | None = None,
     other_optimizer: str | None = None,
 ) -> Match:
-    """Find where a checkpoint holds what `like` wants, without reading arrays; see `restore`.
+    """Find where a checkpoint holds the leaves of `like`, without reading arrays; see `restore`.
 
     Only the step of a run's own checkpoint is read, which its name must say.
     """
-    arrays, wanted = reader.open_checkpoint(path), by_name(like)
-    # 1. A wanted name is looked up under the name of the assignment map, else its own.
-    sources, kept = _assign(wanted, arrays, (config.assignment_map if config else None) or ())
+    arrays, leaves = reader.open_checkpoint(path), by_name(like)
+    # 1. A leaf is looked up under the name that the assignment map gives it, else its own.
+    sources, initial = _assign(leaves, arrays, (config.assignment_map if config else None) or ())
     # 2. Parameters that the checkpoint lacks keep their initial values, if that is allowed.
-    missing = [n for n in wanted if _is_parameter(n) and n not in sources and n not in kept]
+    missing = [n for n in leaves if _is_parameter(n) and n not in sources and n not in initial]
     if missing and (config is None or (config.strict and not config.fallback_to_scratch)):
-        kind, other = (_network(names) for names in (arrays, wanted))
+        kind, other = (_network(names) for names in (arrays, leaves))
         in_body = any(n.startswith(("target/encoder/", "target/decoder/")) for n in missing)
         if in_body and None not in (kind, other) and kind != other:
             raise UserError(
@@ -140,7 +140,7 @@ def match(
                 to_set="name another checkpoint, or include the MODEL of this one",
             )
         own_table = "target/encoder/layers_0/relpos_bias/rel_embedding"
-        if (own_table in arrays) != (own_table in wanted):
+        if (own_table in arrays) != (own_table in leaves):
             raise UserError(
                 path,
                 why=f"lacks {missing[0]}, since it has {_TABLES[own_table in arrays]}",
@@ -149,15 +149,15 @@ def match(
         remedy = _remedy(config, "fallback_to_scratch = True to start these from scratch")
         raise UserError(path, why=f"lacks {_several(missing)}", to_set=remedy)
     # 3. Parameters that the model lacks are ignored, if that is allowed.
-    taken = set(sources.values()) | wanted.keys()
+    taken = set(sources.values()) | leaves.keys()
     ignored = sorted(n for n in arrays if _is_parameter(n) and n not in taken)
     if ignored and (config is None or config.strict):
         why = f"has {_several(ignored)}, which the model does not have"
         raise UserError(path, why=why, to_set=_remedy(config, "strict = False to ignore these"))
     # 4. Shapes must agree.
-    _check_shapes(path, arrays, sources, wanted)
+    _check_shapes(path, arrays, sources, leaves)
     # 5. The optimizer's state is restored completely or not at all.
-    reason = _why_no_optimizer(arrays, sources, wanted, kept.union(missing)) or other_optimizer
+    reason = _why_no_optimizer(arrays, sources, leaves, initial.union(missing)) or other_optimizer
     if reason and config is None:
         raise UserError(
             path,
@@ -170,7 +170,7 @@ def match(
     # 6. A run's own checkpoint holds the step of its name.
     if config is None:
         check_name(path, arrays)
-    return Match(arrays, wanted, sources, tuple(ignored), reason)
+    return Match(arrays, leaves, sources, tuple(ignored), reason)
 
 
 def _remedy(config: RestoreCheckpointConfig | None, setting: str) -> str:
@@ -190,20 +190,20 @@ def _network(names: Iterable[str]) -> str | None:
 
 
 def _assign(
-    wanted: Mapping[str, Any], arrays: Arrays, rules: AssignmentMap
+    leaves: Mapping[str, Any], arrays: Arrays, rules: AssignmentMap
 ) -> tuple[dict[str, str], set[str]]:
-    """Return the checkpoint's name of each wanted name, and the names to keep initial."""
-    sources, kept, used = {}, set(), set()
-    for name in wanted:
+    """Return the checkpoint's name of each leaf, and the leaves that keep their initial value."""
+    sources, initial, used = {}, set(), set()
+    for name in leaves:
         for pattern, replacement in rules:
-            found = re.fullmatch(pattern, name)
-            if not found:
+            renamed = re.fullmatch(pattern, name)
+            if not renamed:
                 continue
             used.add(pattern)
             if replacement is None:
-                kept.add(name)
+                initial.add(name)
                 break
-            sources[name] = source = found.expand(replacement)
+            sources[name] = source = renamed.expand(replacement)
             if source not in arrays:
                 raise UserError(
                     "RestoreCheckpointConfig.assignment_map",
@@ -216,39 +216,39 @@ def _assign(
                 sources[name] = name
     for pattern, _ in rules:
         # A model without an optimizer (evaluation) may share the map of one that has it.
-        if pattern not in used and not (pattern.startswith("state") and "state/step" not in wanted):
+        if pattern not in used and not (pattern.startswith("state") and "state/step" not in leaves):
             raise UserError(
                 "RestoreCheckpointConfig.assignment_map",
                 why=f"has {pattern!r}, which matches no name of the model fully",
-                to_set=f"match one that it has, such as {_several(sorted(wanted))}",
+                to_set=f"match one that it has, such as {_several(sorted(leaves))}",
             )
-    return sources, kept
+    return sources, initial
 
 
 def _check_shapes(
-    path: str, arrays: Arrays, sources: Mapping[str, str], wanted: Mapping[str, Any]
+    path: str, arrays: Arrays, sources: Mapping[str, str], leaves: Mapping[str, Any]
 ) -> None:
-    shapes = {n: (arrays[s].shape, wanted[n].shape) for n, s in sources.items() if _is_parameter(n)}
-    wrong = [n for n, (found, expected) in shapes.items() if found != expected]
+    shapes = {n: (arrays[s].shape, leaves[n].shape) for n, s in sources.items() if _is_parameter(n)}
+    wrong = [n for n, (stored, expected) in shapes.items() if stored != expected]
     if wrong:
-        found, expected = map(list, shapes[wrong[0]])
+        stored, expected = map(list, shapes[wrong[0]])
         more = f" ({len(wrong) - 1} more differ)" if len(wrong) > 1 else ""
         raise UserError(
             path,
-            why=f"is of another shape: {sources[wrong[0]]} is {found} and the model's "
+            why=f"is of another shape: {sources[wrong[0]]} is {stored} and the model's "
             f"{expected}{more}",
             to_set="check the MODEL include in the gin file (sizes, vocabulary)",
         )
 
 
 def _why_no_optimizer(
-    arrays: Arrays, sources: dict[str, str], wanted: Mapping[str, Any], without: set[str]
+    arrays: Arrays, sources: dict[str, str], leaves: Mapping[str, Any], without: set[str]
 ) -> str | None:
     """Return why the optimizer's state does not fit, None where it does.
 
     `sources` loses the slots of the parameters in `without`, which start from scratch.
     """
-    slots = [n for n in wanted if n.startswith(_OPTIMIZER)]
+    slots = [n for n in leaves if n.startswith(_OPTIMIZER)]
     if slots and not any(n.startswith(_OPTIMIZER) for n in arrays):
         return "there is no optimizer state"
     scratch = tuple(_OPTIMIZER + n.removeprefix("target/") + "/" for n in without)
@@ -259,25 +259,25 @@ def _why_no_optimizer(
             continue
         elif name not in sources:
             return f"{name} is missing"
-        elif arrays[sources[name]].shape != wanted[name].shape:
-            found, expected = list(arrays[sources[name]].shape), list(wanted[name].shape)
-            return f"{name} is {found} and the optimizer's {expected}"
+        elif arrays[sources[name]].shape != leaves[name].shape:
+            stored, expected = list(arrays[sources[name]].shape), list(leaves[name].shape)
+            return f"{name} is {stored} and the optimizer's {expected}"
     return None
 
 
-def _read_all(found: Match, dtype: str | None) -> dict[str, Any]:
+def _read_all(matched: Match, dtype: str | None) -> dict[str, Any]:
     """Return the matched arrays, the parameters as `dtype`."""
 
     def dtype_of(name: str) -> np.dtype:
-        return np.dtype(dtype if dtype and _is_parameter(name) else found.wanted[name].dtype)
+        return np.dtype(dtype if dtype and _is_parameter(name) else matched.leaves[name].dtype)
 
     def read(name: str) -> Any:
         # An array with a digest is placed in its dtype on disk, and rounded once verified.
-        array = found.arrays[found.sources[name]]
-        own = dtype_of(name) if array.digest is None else array.dtype
-        return _place(array, found.wanted[name], own)
+        array = matched.arrays[matched.sources[name]]
+        dtype_on_disk = dtype_of(name) if array.digest is None else array.dtype
+        return _place(array, matched.leaves[name], dtype_on_disk)
 
-    names = list(found.sources)
+    names = list(matched.sources)
 
     def read_mine() -> list[Any]:
         with concurrent.futures.ThreadPoolExecutor(_READERS) as pool:
@@ -286,7 +286,7 @@ def _read_all(found: Match, dtype: str | None) -> dict[str, Any]:
     values = raise_together(read_mine, DamagedCheckpoint)
     flat = dict(zip(names, values, strict=True))
     for name, value in flat.items():
-        stored = found.arrays[found.sources[name]]
+        stored = matched.arrays[matched.sources[name]]
         if isinstance(value, jax.Array) and stored.digest is not None:
             stored.check_digest(digest_of(value))
         if value.dtype != dtype_of(name):
@@ -301,8 +301,8 @@ def digest_of(array: jax.Array) -> int:
 
 def digest_of_all(tree: Any) -> str:
     """Return a digest of the names and all values of a tree of arrays, the same on all hosts."""
-    found = "".join(f"{name} {digest_of(x)}\n" for name, x in by_name(tree).items())
-    return f"{zlib.crc32(found.encode()):08x}"
+    digests = "".join(f"{name} {digest_of(x)}\n" for name, x in by_name(tree).items())
+    return f"{zlib.crc32(digests.encode()):08x}"
 
 
 def all_finite(array: jax.Array) -> bool:

@@ -58,11 +58,11 @@ class BestCheckpoints:
         kind, task, name = self.metric.split("/", 2)
         value: Any = results[kind].get(task, {}).get(name)
         if not isinstance(value, int | float) and not hasattr(value, "item"):
-            known = [f"{kind}/{t}/{n}" for t, values in results[kind].items() for n in values]
+            measured = [f"{kind}/{t}/{n}" for t, values in results[kind].items() for n in values]
             raise UserError(
                 "SaveCheckpointConfig.metric",
                 self.metric,
-                f"but the evaluation at step {step} measured only {', '.join(sorted(known))}",
+                f"but the evaluation at step {step} measured only {', '.join(sorted(measured))}",
                 "set it to one of these",
             )
         if math.isnan(value := float(value)):

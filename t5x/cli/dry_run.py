@@ -207,7 +207,7 @@ def start(path: str | None, matched: Match | None) -> CheckResult:
     if path is None or matched is None:
         return ok("from scratch")
     figure = f"{path}: {len(matched.sources)} arrays fit the model"
-    absent = [name for name in matched.wanted if name not in matched.sources]
+    absent = [name for name in matched.leaves if name not in matched.sources]
     parameters = [name for name in absent if name.startswith("target/")]
     if parameters or matched.ignored:
         misfits = [f"{len(parameters)} start from scratch"] if parameters else []

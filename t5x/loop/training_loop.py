@@ -71,8 +71,8 @@ class TrainingRun:
         self._infilled = int(self.trainer.state.step)
         self._infill: Filling | None = None
         if sentences := self.watch.infill_sentences:
-            given = (self.trainer.model, self.trainer.partitioner, self.stream.global_batch)
-            self._infill = Filling(sentences, *given)
+            model, partitioner = self.trainer.model, self.trainer.partitioner
+            self._infill = Filling(sentences, model, partitioner, self.stream.global_batch)
         self._checkpointer: Checkpointer | None = None
         if self.save_cfg:
             self._checkpointer = Checkpointer(self.model_dir, self.save_cfg, self.lease)
@@ -472,10 +472,10 @@ def _listed(values: Mapping[str, Any]) -> str:
     """
     rank = lambda name: 0 if "/" not in name else 1 if name.startswith("baseline/") else 2
     numbers = {k: values[k] for k in sorted(values, key=rank) if isinstance(values[k], int | float)}
-    shown = lambda v: f"{v:,}" if isinstance(v, int) else f"{v:.4g}"
+    number = lambda v: f"{v:,}" if isinstance(v, int) else f"{v:.4g}"
     line = ""
     for count, (name, value) in enumerate(numbers.items()):
-        added = f"{line}  {name} {shown(value)}" if line else f"{name} {shown(value)}"
+        added = f"{line}  {name} {number(value)}" if line else f"{name} {number(value)}"
         if line and len(added) > _LINE:
             return f"{line}  and {len(numbers) - count} more in inference_eval/"
         line = added

@@ -2,7 +2,7 @@
 
 files = broadcast_from_first(lambda: list_a_repository())    # called on host 0 only
 parts = raise_together(read_my_parts, DamagedCheckpoint)     # raises on all hosts if on one
-[{"read": 12}, {"read": 9}] = gather({"read": 12})           # what each host has given
+[{"read": 12}, {"read": 9}] = gather({"read": 12})           # one value of each host
 """
 
 import json
@@ -39,11 +39,11 @@ def raise_together(do: Callable[[], T], *kinds: type[Exception]) -> T:
     if codes.any():
         kind = kinds[codes.max() - 1]
         kind = {ValueError: UserError, RuntimeError: Failure}.get(kind, kind)
-        raise _of_hosts(kind, np.flatnonzero(codes).tolist())
+        raise _remote_error(kind, np.flatnonzero(codes).tolist())
     return cast(T, result)
 
 
-def _of_hosts(kind: type[Exception], hosts: Sequence[int]) -> Exception:
+def _remote_error(kind: type[Exception], hosts: Sequence[int]) -> Exception:
     """Return the error of other hosts than this one."""
     *others, last = map(str, hosts)
     names = f"Hosts {', '.join(others)} and {last}" if others else f"Host {last}"
@@ -52,10 +52,10 @@ def _of_hosts(kind: type[Exception], hosts: Sequence[int]) -> Exception:
 
 
 def broadcast_from_first(find: Callable[[], T]) -> T:
-    """Return on every host the result of `find` on the first, the only one that calls it.
+    """Call `find` on the first host only, and return its result, which JSON can hold, on all.
 
-    It returns what JSON can hold. For a UserError of it the other hosts raise a UserError with its
-    message, for anything else a Failure.
+    If it raises a UserError, the other hosts raise one with the same fields; if it raises anything
+    else, they raise a Failure.
     """
     if jax.process_count() == 1:
         return find()
@@ -78,7 +78,7 @@ def broadcast_from_first(find: Callable[[], T]) -> T:
 
 
 def gather(mine: Any) -> list[Any]:
-    """Return what each host has given, by its index, as JSON holds it; all hosts must call it."""
+    """Return the value of each host, by its index; all hosts must call this, with JSON values."""
     text = json.dumps(mine).encode()
     size = int(multihost_utils.process_allgather(np.int32(len(text))).max())
     padded = np.frombuffer(text.ljust(size), np.uint8)

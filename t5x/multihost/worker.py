@@ -1,4 +1,4 @@
-"""Which of several processes this one is, and where all of them meet.
+"""Find out which of several processes this is, and where all of them meet.
 
   find_worker(None, None, None, os.environ)     # Worker("10.0.0.2:8482", count=4, index=1)
 
@@ -32,10 +32,10 @@ class Worker:
 def find_worker(
     address: str | None, count: int | None, index: int | None, environment: Mapping[str, str]
 ) -> Worker | None:
-    """Return this worker: as given, or by what its TPU slice says; None if that says nothing.
+    """Return this worker from the arguments, or else from its TPU slice; None without either.
 
-    A slice says it in the variables of GKE, or in the metadata of a TPU VM. Raise UserError if an
-    address is given without the number of processes or this one's.
+    A slice tells it by environment variables (GKE) or by the metadata of a TPU VM. Raise UserError
+    for an address without the number of processes or the index of this one.
     """
     if address is not None:
         if count is None or index is None:

@@ -1,1 +1,1 @@
-"""All that happens before the training loop: what is checked, and the checkpoint it starts from."""
+"""Everything before the training loop: checks, the checkpoint to start from, stream and state."""

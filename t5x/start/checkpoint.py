@@ -62,8 +62,8 @@ class Start:
     @property
     def dataset_folder(self) -> str | None:
         """The folder of the data position, None to start the corpus over."""
-        wanted = self.config.restore_dataset if self.config else self.has_position
-        return layout.dataset_folder(self.path) if self.path and wanted else None
+        is_restored = self.config.restore_dataset if self.config else self.has_position
+        return layout.dataset_folder(self.path) if self.path and is_restored else None
 
     def check_data_position(self) -> None:
         """Raise DamagedCheckpoint, on all hosts, if the data position is not as saved."""
@@ -94,11 +94,11 @@ def find_start(
     Raise UserError if `restore` names no checkpoint that exists, or several; DamagedCheckpoint,
     which names all, if all of the run's own have lost what makes them complete.
     """
-    own, passed = broadcast_from_first(
+    newest, passed = broadcast_from_first(
         lambda: answer(f"MODEL_DIR {model_dir}", lambda: _newest(model_dir, None))
     )
-    if own or passed:
-        return _own_start(model_dir, own, passed, has_position)
+    if newest or passed:
+        return _own_start(model_dir, newest, passed, has_position)
     if restore is None or not restore.path:
         return Start(None, None)
     if restore.mode == "all":
@@ -133,9 +133,9 @@ def first_sound(start: Start, read: Callable[[Start], T]) -> tuple[Start, T]:
             if not start.is_own:
                 raise
             folder, damaged = start.own
-            own, older = broadcast_from_first(functools.partial(_newest, folder, damaged))
+            newest, older = broadcast_from_first(functools.partial(_newest, folder, damaged))
             passed = [damage.fault, *older]
-            start = _own_start(folder, own, passed, start.has_position, start.passed)
+            start = _own_start(folder, newest, passed, start.has_position, start.passed)
 
 
 def _newest(model_dir: str, before: int | None) -> tuple[str | None, list[str]]:
@@ -143,28 +143,28 @@ def _newest(model_dir: str, before: int | None) -> tuple[str | None, list[str]]:
     complete, damaged = layout.all_steps(model_dir), layout.damaged_steps(model_dir)
     if before is not None:
         complete, damaged = ([s for s in steps if s < before] for steps in (complete, damaged))
-    found = complete[-1] if complete else None
-    passed = [layout.step_folder(model_dir, s) for s in damaged if found is None or s > found]
+    newest = complete[-1] if complete else None
+    passed = [layout.step_folder(model_dir, s) for s in damaged if newest is None or s > newest]
     reasons = [layout.no_checkpoint(path).fault for path in reversed(passed)]
-    return None if found is None else layout.step_folder(model_dir, found), reasons
+    return None if newest is None else layout.step_folder(model_dir, newest), reasons
 
 
 def _own_start(
     model_dir: str,
-    own: str | None,
+    newest: str | None,
     passed: Sequence[str],
     has_position: bool,
     before: tuple[str, ...] = (),
 ) -> Start:
-    """Return the start from the checkpoint `own`.
+    """Return the start from the checkpoint `newest`.
 
-    `passed` say why newer ones are damaged, and `before` is what was said of still newer ones.
-    Raise DamagedCheckpoint, which names all, if there is no checkpoint.
+    `passed` tells why later ones are damaged, `before` why still later ones are. Raise
+    DamagedCheckpoint, which names all, if there is no checkpoint.
     """
-    if own:
+    if newest:
         for reason in passed:
-            logging.warning("%s; resuming from %s instead.", reason, own)
-        return Start(own, None, has_position, (*before, *passed))
+            logging.warning("%s; resuming from %s instead.", reason, newest)
+        return Start(newest, None, has_position, (*before, *passed))
     passed = (*before, *passed)
     if len(passed) == 1:
         raise DamagedCheckpoint(
@@ -181,8 +181,8 @@ def _own_start(
 def delete_damaged_after(start: Start) -> None:
     """Delete the run's checkpoints after `start`, which were found damaged.
 
-    Call it only when `start` was read completely: then the storage was reachable, so what seemed
-    damage was damage.
+    Call it only after `start` was read completely. Then the storage could be reached, and the
+    others are really damaged.
     """
     if not start.is_own or jax.process_index():
         return
@@ -202,10 +202,11 @@ def last_step(
 ) -> int:
     """Return the step at which a run ends: `total_steps`, or `relative_steps` after its first.
 
-    Upstream counts `relative_steps` from the newest checkpoint, so a run that is resumed gets
-    longer. Here they count from the checkpoint of `restore`, or from 0; where that was looked for,
-    a run that resumes counts from the one that was found, see `record_first_step`. Raise UserError
-    if its name does not say its step, or it has to be looked for and does not exist.
+    Upstream counts `relative_steps` from the newest checkpoint, so a run gets longer each time it
+    is resumed. Here they count from the checkpoint of `restore`, or from 0. If `restore` names a
+    folder whose newest checkpoint is taken, a run that resumes counts from the one that it began
+    with (`record_first_step`). Raise UserError if the checkpoint's name does not say its step, or
+    if it has to be searched for and does not exist.
     """
     if not relative_steps:
         return total_steps

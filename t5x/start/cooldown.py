@@ -1,8 +1,8 @@
-"""A cooldown branch: from a checkpoint of a run, at its data position, with a rate that ends at 0.
+"""Branch off a run: start at its checkpoint and data position, and lower the rate to 0.
 
-`train.cooldown_from` names the checkpoint. The run itself is left as it is and may train on, so
-that one long run at a constant rate gives finished models of several lengths (Hägele et al. 2024,
-arXiv 2405.18392).
+`train.cooldown_from` names the checkpoint. The source run is not changed and may train on, so one
+long run at a constant rate yields finished models of several lengths (Hägele et al. 2024, arXiv
+2405.18392).
 """
 
 import dataclasses
@@ -61,8 +61,8 @@ def cooled(
 ) -> Callable[..., jax.Array]:
     """Return `rate` times a straight line from 1 at the branch's first step to 0 at `total_steps`.
 
-    Return `rate` as is where `cooldown_from`, which `branch` has checked, is None. Raise UserError
-    if the schedule of the source run has ended before.
+    Return `rate` itself if `cooldown_from`, which `branch` has checked, is None. Raise UserError if
+    the schedule of the source run has ended before the branch.
     """
     if cooldown_from is None:
         return rate

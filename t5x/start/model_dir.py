@@ -1,4 +1,4 @@
-"""MODEL_DIR: can it be written, what describes the run in it, and does that suit the model?"""
+"""Check that MODEL_DIR is writable, write the run's description, and compare it with the model."""
 
 import contextlib
 import json
@@ -32,9 +32,12 @@ _DESCRIPTION, _LABELS = "model-info.txt", "labels.json"
 def check_writable(model_dir: str, seconds: float = 30.0) -> None:
     """Check that all hosts can make and write MODEL_DIR, and leave nothing there.
 
-    It is local or in a bucket; in a pod the same for all hosts. A file system may take `seconds` to
-    show one host what another wrote. Raise UserError if nothing can be written there, or the hosts
-    of a pod do not share it; Failure if it does not answer.
+    MODEL_DIR is a local folder or in a bucket. The hosts of a pod must share it; a file system may
+    take `seconds` to show one host what another wrote.
+
+    Raises:
+      UserError: the folder cannot be written, or the hosts do not share it.
+      Failure: it does not answer.
     """
     arguments.check_address("MODEL_DIR", model_dir)
     what = f"MODEL_DIR {model_dir}"
@@ -62,7 +65,7 @@ def _absent_folders(path: str) -> list[str]:
     if "://" in path:
         return []
     folder = pathlib.Path(path).absolute()
-    return [str(each) for each in (folder, *folder.parents) if not os.path.lexists(each)]
+    return [str(parent) for parent in (folder, *folder.parents) if not os.path.lexists(parent)]
 
 
 def _write_probe(model_dir: str, probe: str) -> None:
@@ -150,10 +153,10 @@ def check_description(start: Start, model: Any, tasks: Iterable[seqio.Task]) -> 
 def check_labels(start: Start, tasks: Iterable[seqio.Task]) -> None:
     """Raise UserError if a run that resumes has other classes in a task than `labels.json`.
 
-    A piece that the model has learned for one label would stand for another.
+    The model would write what it has learned for one label, and it would be read as another.
     """
-    found = _labels(tasks)
-    if not (start.is_own and found):
+    labels_by_task = _labels(tasks)
+    if not (start.is_own and labels_by_task):
         return
     model_dir, _ = start.own
     path = epath.Path(model_dir) / _LABELS
@@ -166,7 +169,7 @@ def check_labels(start: Start, tasks: Iterable[seqio.Task]) -> None:
 
     before = broadcast.broadcast_from_first(saved)
     named = lambda labels: ", ".join(f"{label!r} ({piece})" for label, piece in labels.items())
-    for name, labels in found.items():
+    for name, labels in labels_by_task.items():
         if (was := before.get(name, labels)) != labels:
             raise UserError(
                 f"task {name}",
@@ -179,7 +182,7 @@ def check_labels(start: Start, tasks: Iterable[seqio.Task]) -> None:
 def check_vocabulary(start: Start, model: Any) -> None:
     """Raise UserError if a run that resumes has another vocabulary than `model`.
 
-    Its ids would be other texts, and its checkpoints be converted with the new vocabulary.
+    Its ids would mean other texts, and its checkpoints would be converted with the new vocabulary.
     """
     if not start.is_own:
         return
@@ -196,30 +199,30 @@ def check_vocabulary(start: Start, model: Any) -> None:
                 return f"{name}, which differs from {source}"
         return None
 
-    if found := broadcast.broadcast_from_first(differing):
+    if difference := broadcast.broadcast_from_first(differing):
         raise UserError(
             "MODEL_DIR",
             model_dir,
-            f"whose run was trained with its {found}",
+            f"whose run was trained with its {difference}",
             "set another MODEL_DIR for another model, or the vocabulary of that run",
         )
 
 
 def saved_by_another(path: str, model: Any) -> str | None:
-    """Return why a checkpoint's optimizer state does not suit `model`, by its run's description.
+    """Return why a checkpoint's optimizer state does not suit `model`; None if it may.
 
     Checkpoints do not name their optimizer, and some optimizers keep arrays of the same names and
-    shapes. None for the same optimizer, and where one of the two is unknown: without the file
-    next to the checkpoint, in upstream's, or for an optimizer without a name.
+    shapes. So the run's description next to the checkpoint is read. Without it, or for an optimizer
+    without a name, nothing is known, and the result is None.
     """
     beside = epath.Path(path).parent / _DESCRIPTION
 
     def optimizer_there() -> str | None:
         try:
-            found = re.search(r"^optimizer: (\S+)$", beside.read_text(), re.MULTILINE)
+            match = re.search(r"^optimizer: (\S+)$", beside.read_text(), re.MULTILINE)
         except (tf.errors.OpError, OSError, UnicodeDecodeError):
             return None
-        return found[1] if found else None
+        return match[1] if match else None
 
     there, here = broadcast.broadcast_from_first(optimizer_there), _optimizer(model)
     if None in (there, here) or there == here:

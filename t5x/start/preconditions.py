@@ -1,4 +1,4 @@
-"""What must be right before a command uses the devices, checked once and in one place.
+"""Check once, and in one place, what must be right before a command uses the devices.
 
     plan = triggers.training_plan(…)
     check_training(model, partitioner, cfgs, plan, …)      # of t5x.train
@@ -86,7 +86,7 @@ def check_training(
 
 
 def check_phases(cfg: DatasetConfig | None, save: SaveCheckpointConfig | None) -> None:
-    """Raise UserError if rates change with the step, and checkpoints would not say the step."""
+    """Raise UserError if rates change with the step, but checkpoints do not save the step."""
     if cfg and save and not save.save_dataset and len(mixed.phases_of(cfg.provider)) > 1:
         raise UserError(
             "SaveCheckpointConfig.save_dataset",
@@ -98,7 +98,7 @@ def check_phases(cfg: DatasetConfig | None, save: SaveCheckpointConfig | None) -
 
 
 def check_model(model: Any) -> None:
-    """Raise UserError for a model that is none."""
+    """Raise UserError if `model` is not a model."""
     if not hasattr(model, "get_initial_variables"):
         raise UserError(
             "MODEL",
@@ -108,7 +108,7 @@ def check_model(model: Any) -> None:
 
 
 def check_optimizer(model: Any) -> None:
-    """Raise UserError for an optimizer that is none."""
+    """Raise UserError if the model's optimizer is not an optimizer."""
     optimizer = getattr(model, "optimizer_def", None)
     if not (hasattr(optimizer, "init") and hasattr(optimizer, "update")):
         raise UserError(
@@ -159,10 +159,10 @@ def check_rate(
 def check_memory(
     model: Any, arrays: Any, partitioner: PjitPartitioner, rows: int = 0, lengths: Lengths = None
 ) -> None:
-    """Raise UserError if arrays, of which only shapes and shardings are known, cannot fit.
+    """Raise UserError if the state, or the state and a step, cannot fit on a device.
 
-    `arrays` are the parameters, and the optimizer's state where there is one. With them a step
-    holds at least what `kept` counts of its `rows`.
+    `arrays` are shapes and shardings of the parameters, and of the optimizer's state if there is
+    one. A step of `rows` rows holds at least the activations that `least_row_bytes` counts, too.
     """
     config = getattr(model.module, "config", None)
     leaves, network = jax.tree.leaves(arrays), type(config).__name__
@@ -179,7 +179,7 @@ def check_memory(
             "the number of layers, or divide it among more devices by "
             "partitioning.PjitPartitioner.num_partitions",
         )
-    held = rows * kept(config, lengths or {}) // partitioner.mesh.size
+    held = rows * least_row_bytes(config, lengths or {}) // partitioner.mesh.size
     if limit is not None and needed + held > limit:
         raise UserError(
             "A step",
@@ -191,21 +191,21 @@ def check_memory(
         )
 
 
-def kept(config: Any, lengths: Mapping[str, int]) -> int:
-    """Return the least bytes that a step keeps of a row: the input of each layer, and the logits.
+def least_row_bytes(config: Any, lengths: Mapping[str, int]) -> int:
+    """Return the least bytes that a step keeps for a row: the input of each layer, and the logits.
 
-    0 for a network whose configuration is not known.
+    Return 0 for a network whose configuration is unknown.
     """
-    of: Callable[[str], Any] = lambda name: getattr(config, name, 0)
+    size: Callable[[str], Any] = lambda name: getattr(config, name, 0)
     inputs, targets = lengths.get("inputs", 0), lengths.get("targets", 0)
-    layers = inputs * (of("num_encoder_layers") or of("num_layers"))
-    layers += targets * of("num_decoder_layers")
-    logits = targets * of("vocab_size") if of("num_decoder_layers") else 0
-    return (layers * of("emb_dim") + logits) * jnp.dtype(of("dtype") or "float32").itemsize
+    layers = inputs * (size("num_encoder_layers") or size("num_layers"))
+    layers += targets * size("num_decoder_layers")
+    logits = targets * size("vocab_size") if size("num_decoder_layers") else 0
+    return (layers * size("emb_dim") + logits) * jnp.dtype(size("dtype") or "float32").itemsize
 
 
 def memory_of(device: jax.Device) -> int | None:
-    """Return the bytes that a device may hold, None if it does not say; CPUs share the host's."""
+    """Return the bytes that a device can hold, None if unknown; CPUs share the host's memory."""
     if device.platform == "cpu":
         return host_memory() // jax.local_device_count()
     return (device.memory_stats() or {}).get("bytes_limit")
@@ -217,7 +217,7 @@ def host_memory() -> int:
 
 
 def check_evaluation_rows(cfg: DatasetConfig, partitioner: PjitPartitioner, steps: int) -> None:
-    """Raise UserError if the batches of an evaluation, which a host keeps, cannot fit."""
+    """Raise UserError if a host cannot keep the batches of an evaluation in memory."""
     begin, end = partitioner.host_rows(cfg.batch_size)
     needed = steps * (end - begin) * sum((cfg.task_feature_lengths or {}).values()) * 4
     if needed > (limit := host_memory()):
@@ -230,7 +230,7 @@ def check_evaluation_rows(cfg: DatasetConfig, partitioner: PjitPartitioner, step
 
 
 def check_shares(mode: str, shard_id: int, num_shards: int) -> None:
-    """Raise UserError for an unknown mode of `t5x.infer`, or a share of examples that is none."""
+    """Raise UserError for an unknown mode of `t5x.infer`, or a shard that does not exist."""
     if mode not in MODES:
         raise UserError("infer.mode", mode, to_set=f"set INFER_MODE to one of {MODES}")
     if not 0 <= shard_id < num_shards:

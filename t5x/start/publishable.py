@@ -38,12 +38,11 @@ NOT_ASKED = CheckResult(NOT_CHECKED, "a run that resumes, or --allow_unpublishab
 
 
 def check(model: Any, specs: StateSpecs, lines: Callable[[], list[str]]) -> CheckResult:
-    """Return that the untrained run can be exported with equal ids; one host asks.
+    """Export the untrained run, and return that its ids are equal; one host does it for all.
 
-    `lines` returns some of the run's corpus.
-
-    It is NOT_CHECKED, with the reason, for a run without gin files, a network or vocabulary of the
-    user's own, and where a library is missing.
+    `lines` returns some lines of the run's corpus. The result is NOT_CHECKED, with the reason, for
+    a run without gin files, for a network or vocabulary of the user's own, and if a library is
+    missing.
 
     Raises:
       UserError: the run could not be published.
@@ -81,14 +80,14 @@ def _check(model: Any, specs: StateSpecs, lines: Callable[[], list[str]]) -> Che
         for file in sorted(folder.glob("**/*.*")):
             if file.name not in ("config.gin", "model-info.txt"):
                 digest.update(file.read_bytes())
-        kept = pathlib.Path.home() / ".cache" / "t5x" / "publishable" / digest.hexdigest()
+        record = pathlib.Path.home() / ".cache" / "t5x" / "publishable" / digest.hexdigest()
         with contextlib.suppress(OSError, ValueError, TypeError):  # missing or damaged
-            return CheckResult(**small_files.read_json(kept))
+            return CheckResult(**small_files.read_json(record))
         result = _ask(folder)
         if result.verdict == OK:
             with contextlib.suppress(OSError):  # it is asked again
-                kept.parent.mkdir(parents=True, exist_ok=True)
-                kept.write_text(json.dumps(dataclasses.asdict(result)))
+                record.parent.mkdir(parents=True, exist_ok=True)
+                record.write_text(json.dumps(dataclasses.asdict(result)))
         return result
 
 
@@ -101,7 +100,7 @@ def _has_files(model: Any) -> bool:
 
 
 def _ask(folder: pathlib.Path) -> CheckResult:
-    """Return what the converter says of a described run."""
+    """Return the converter's result for a run that is described in `folder`."""
     try:
         export = _run("convert.publishable", str(folder))
         return CheckResult(
@@ -126,7 +125,7 @@ def _last_line(text: str) -> str:
 def first_lines(cfg: DatasetConfig) -> list[str]:
     """Return the first `LINES` lines of the corpora, in equal shares."""
     tasks = cfg.tasks_with_split
-    share, found = LINES // max(len(tasks), 1), []
+    share, sample = LINES // max(len(tasks), 1), []
     for task in tasks:
         lines: list[str] = []
         for documents in (_DOCUMENTS, share):  # documents of one line are read again
@@ -134,5 +133,5 @@ def first_lines(cfg: DatasetConfig) -> list[str]:
             lines = [line for text in texts for line in text.split("\n") if line][:share]
             if len(lines) == share or len(texts) < documents:
                 break
-        found += lines
-    return found
+        sample += lines
+    return sample

@@ -1,6 +1,6 @@
-"""Checks of the metric that chooses the best checkpoint or ends training early.
+"""Check the metric that chooses the best checkpoint or ends training early.
 
-Its task must be evaluated, its name measured, and its split not the one of the final result.
+Its task must be evaluated, it must be measured there, and the split must not be the test split.
 """
 
 import functools
@@ -39,7 +39,7 @@ def check(
     save: SaveCheckpointConfig | None,
     actions: Mapping[Any, Sequence[Any]] | None,
 ) -> None:
-    """Check that choices and actions use metrics that are measured, and not of the test split.
+    """Check that choices use metrics that are measured, on another split than 'test'.
 
     `cfgs` are datasets by gin scope, `actions` those of `train`. Raise UserError with what to set.
     """
@@ -60,7 +60,7 @@ def check(
 def choices(
     save: SaveCheckpointConfig | None, actions: Mapping[Any, Sequence[Any]] | None
 ) -> Iterable[Choice]:
-    """Yield the choices of a run: of its best checkpoint and of its end."""
+    """Yield what a run chooses by a metric: its best checkpoint, and its end."""
     if save and save.metric:
         yield Choice("SaveCheckpointConfig.metric", save.metric, *save.metric.split("/", 2))
     for mode, several in (actions or {}).items():
@@ -90,13 +90,13 @@ def _check(choice: Choice, scope: str, cfg: DatasetConfig) -> None:
             f"but {split} is {cfg.split!r}, and a result on the split that made a choice is biased",
             f"set {split} to 'validation', and if there is none {HOLD_OUT}",
         )
-    known = names(choice.kind, tasks[choice.task], choice.name, cfg)
-    if known is not None and choice.name not in known:
+    measured = names(choice.kind, tasks[choice.task], choice.name, cfg)
+    if measured is not None and choice.name not in measured:
         raise UserError(
             choice.setting,
             choice.value,
-            f"but {choice.task} has no metric {choice.name!r}{nearest(choice.name, known)}",
-            f"set it to one of {', '.join(sorted(known))}",
+            f"but {choice.task} has no metric {choice.name!r}{nearest(choice.name, measured)}",
+            f"set it to one of {', '.join(sorted(measured))}",
         )
 
 
@@ -112,43 +112,43 @@ def check_split(scope: str, cfg: DatasetConfig) -> None:
         )
 
 
-def names(kind: str, task: seqio.Task, wanted: str, cfg: DatasetConfig) -> set[str] | None:
+def names(kind: str, task: seqio.Task, name: str, cfg: DatasetConfig) -> set[str] | None:
     """Return the metric names of a task, None if they depend on the predictions.
 
     Metric functions are called with zero examples to learn their keys. If `wanted` is not among
-    them, they are called with one example too: names that differ then may become `wanted`.
+    them, they are called with one example too: names that differ then may become `name`.
     """
     if kind == "training_eval":
         return _loss_metrics(task, cfg.pack)
-    known = _function_metrics(task, 0)
-    if wanted in known or not known:
-        return known or None
-    return known if known == _function_metrics(task, 1) else None
+    measured = _function_metrics(task, 0)
+    if name in measured or not measured:
+        return measured or None
+    return measured if measured == _function_metrics(task, 1) else None
 
 
 def _loss_metrics(task: seqio.Task, packed: bool) -> set[str]:
-    found = {"steps", "loss"}
+    sums = {"steps", "loss"}
     features: tuple[str, ...] = ("encoder_input_tokens", "decoder_target_tokens")
     if "loss_weights" in task.output_features:  # rows of an encoder always have segments
-        found |= _masked_sums(task)
+        sums |= _masked_sums(task)
         features = ("encoder_target_tokens", "encoder_segment_ids")
     elif packed:
         features += ("encoder_segment_ids", "decoder_segment_ids")
     ids = jax.ShapeDtypeStruct((1, 1), np.int32)
     losses = jax.ShapeDtypeStruct((1, 1), np.float32)
     logits = jax.ShapeDtypeStruct((1, 1, 1), np.float32)
-    found |= {*jax.eval_shape(metrics.token_sums, logits, ids, losses, losses, losses)}
-    found |= {*jax.eval_shape(metrics.row_sums, dict.fromkeys(features, ids))}
-    return set(metrics.summarize(dict.fromkeys(found, 1.0), None, 1))
+    sums |= {*jax.eval_shape(metrics.token_sums, logits, ids, losses, losses, losses)}
+    sums |= {*jax.eval_shape(metrics.row_sums, dict.fromkeys(features, ids))}
+    return set(metrics.summarize(dict.fromkeys(sums, 1.0), None, 1))
 
 
 def _masked_sums(task: seqio.Task) -> set[str]:
-    """Return those that `t5x.examples.encoder.model` adds."""
-    vocabulary, found = task.output_features["targets"].vocabulary, {"masked_tokens"}
+    """Return the names of the sums that `t5x.examples.encoder.model` adds."""
+    vocabulary, sums = task.output_features["targets"].vocabulary, {"masked_tokens"}
     if "next_sentence_label" in task.output_features:
-        found |= {"next_sentences", "next_sentences_correct", "next_sentence_loss"}
+        sums |= {"next_sentences", "next_sentences_correct", "next_sentence_loss"}
     words = {"masked_words", "words_correct"} if hasattr(vocabulary, "word_starts") else set()
-    return found | words
+    return sums | words
 
 
 def _function_metrics(task: seqio.Task, examples: int) -> set[str]:
@@ -157,16 +157,20 @@ def _function_metrics(task: seqio.Task, examples: int) -> set[str]:
         return set()  # other kinds of metrics need a model
     texts, scores = ["a"] * examples, [0.0] * examples
     calls = [(fn, (texts, texts)) for fn in predicted] + [(fn, (texts, scores)) for fn in scored]
-    found = [_keys(fn, arguments) for fn, arguments in calls]
-    return set().union(*found) if all(found) else set()
+    keys = [_keys(fn, arguments) for fn, arguments in calls]
+    return set().union(*keys) if all(keys) else set()
 
 
 def _keys(fn: Callable[..., Mapping[str, Any]], arguments: tuple[Any, ...]) -> set[str]:
-    """Return the names of the numbers that a metric function returns, none if it fails."""
+    """Return the names of the numbers that a metric function returns; none if it fails."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the mean of no examples is NaN
-            found = fn(*arguments)
-        return {k for k, value in found.items() if not isinstance(value, seqio.metrics.MetricValue)}
+            metrics_by_name = fn(*arguments)
+        return {
+            k
+            for k, value in metrics_by_name.items()
+            if not isinstance(value, seqio.metrics.MetricValue)
+        }
     except Exception:  # the user's function may not expect such a call
         return set()

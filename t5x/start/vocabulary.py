@@ -1,4 +1,4 @@
-"""Do a task's vocabularies and lengths fit the model?"""
+"""Check that a task's vocabularies and lengths fit the model."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ def verify_matching_vocabs(cfg: DatasetConfig, model: Any) -> None:
 
 
 def _check_kind(cfg: DatasetConfig, model: Any) -> None:
-    """Raise UserError if an encoder is to learn a task of T5's, or the other way round."""
+    """Raise UserError if the model is an encoder and the task is for T5, or the other way round."""
     name, is_masked = cfg.provider.name, "loss_weights" in cfg.provider.output_features
     converter = getattr(model, "FEATURE_CONVERTER_CLS", None)
     if isinstance(converter, type) and issubclass(converter, EncoderFeatureConverter):
@@ -102,7 +102,7 @@ def _check_encoder(cfg: DatasetConfig, model: Any) -> None:
 def vocabulary_size(vocabulary: seqio.Vocabulary) -> int:
     """Load the vocabulary and return its number of ids.
 
-    Raise UserError if it is no vocabulary, or its file cannot be read.
+    Raise UserError if it is not a vocabulary, or its file cannot be read.
     """
     try:
         return vocabulary.vocab_size
