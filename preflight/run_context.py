@@ -12,7 +12,7 @@ import contextlib
 import functools
 import math
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlparse
@@ -173,6 +173,16 @@ class RunContext:
         except NotChecked as error:
             self._unreachable[name] = str(error)
             raise
+
+    def splits(self, task: seqio.Task) -> Sequence[str]:
+        """Return the names of a task's splits; a slice of one is among them.
+
+        Raise NotChecked if they are those that a remote corpus has, which cannot be asked.
+        """
+        source = task.source
+        if isinstance(source, CorpusSource) and not source.catalog.says_splits:
+            return self.read(source, lambda: source.splits)
+        return task.splits or ()
 
     def list_files(self) -> list[CorpusFile]:
         """Return the files of the split trained on, or raise NotChecked."""

@@ -37,7 +37,7 @@ from convert.formats.sentencepiece_model import (
 from vocabulary import corpus, files
 from vocabulary.coverage import BESIDE_HELP, coverage
 
-_BY_TRAIN = "a model of vocabulary.train"
+_BY_TRAIN = "make a model by vocabulary.train"
 SPECIAL_IDS = {"pad": 0, "eos": 1, "unk": 2}
 # What masked sequences need; without "unk" every text must be spelled by bytes.
 _ROLES = ("mask", "pad", "cls", "sep")
@@ -77,7 +77,7 @@ def _check_sentencepiece(model: ModelProto, extra_ids: int) -> Iterator[CheckRes
         actual = getattr(spec, f"{name}_id")
         is_right = 0 <= actual < len(model.pieces) and model.pieces[actual].type == kind
         is_right &= name != "pad" or actual == must_be  # which the network pads with
-        must = f"--{name}_id={must_be}, a piece of its own type"
+        must = f"set --{name}_id={must_be}, a piece of its own type"
         yield judged(f"{name} id", is_right, str(actual), must)
     note = "none" if spec.bos_id < 0 else f"{spec.bos_id}, a piece that T5 never uses"
     yield judged("no bos", spec.bos_id < 0, note, _BY_TRAIN, otherwise=WARNING)
@@ -88,15 +88,15 @@ def _sentinels(model: ModelProto, extra_ids: int) -> Iterator[CheckResult]:
     ids, size, needed = sentinel_ids(model), len(model.pieces), NUM_SENTINELS
     if extra_ids and ids:
         detail = f"{len(ids)} in the model and {extra_ids} more"
-        yield judged("sentinels", False, detail, "extra_ids to 0")
+        yield judged("sentinels", False, detail, "set extra_ids to 0")
         return
     if extra_ids:
         place = f"ids {size:,} to {size + extra_ids - 1:,}, behind the model, by extra_ids"
-        to_set = f"extra_ids to {needed}, which T5 needs"
+        to_set = f"set extra_ids to {needed}, which T5 needs"
         yield judged("sentinels last, descending", extra_ids >= needed, place, to_set)
         return
     if not ids:
-        to_set = f"extra_ids to {needed}, or train the model with vocabulary.train"
+        to_set = f"set extra_ids to {needed}, or train the model with vocabulary.train"
         yield judged("sentinels", False, "none in the model", to_set)
         return
     misplaced = [n for n in range(needed) if ids.get(n) != size - 1 - n]
@@ -110,7 +110,7 @@ def _sentinels(model: ModelProto, extra_ids: int) -> Iterator[CheckResult]:
     in_text = f"each of the {len(ids)} is its own id"
     if split:
         in_text = f"<extra_id_{split[0]}> becomes other ids"
-    to_set = f"user_defined_symbols of SentencePiece, or {_BY_TRAIN}"
+    to_set = f"set user_defined_symbols of SentencePiece, or {_BY_TRAIN}"
     yield judged("sentinels in text", not split, in_text, to_set)
     bare = [n for n, i in ids.items() if not model.pieces[i].piece.startswith(BLANK)]
     mark = "▁<extra_id_N>, as in mT5"
@@ -128,18 +128,18 @@ def _check_tokenizer(folder: str) -> tuple[int, list[CheckResult]]:
     checks = [judged("algorithm", True, type(vocabulary.tokenizer.model).__name__)]
     for role in _ROLES:
         detail = f"{roles[role]}, {vocabulary.pieces[roles[role]]}" if role in roles else "none"
-        to_set = f"{role}_token in tokenizer_config.json, which masked_lm needs"
+        to_set = f"set {role}_token in tokenizer_config.json, which masked_lm needs"
         checks.append(judged(f"{role} id", role in roles, detail, to_set))
     ids = [roles[role] for role in _ROLES if role in roles]
     same = len(ids) != len({*ids})
     detail = "two of mask, pad, cls and sep are one token" if same else "each its own"
-    to_set = "a token of its own for each in tokenizer_config.json"
+    to_set = "set a token of its own for each in tokenizer_config.json"
     checks.append(judged("distinct ids", not same, detail, to_set))
     starts = int(vocabulary.word_starts().sum())
     has_starts = len(vocabulary.special_ids) < starts < size
     detail = f"{starts:,} of {size:,} pieces"
     detail += "" if has_starts else ": whole words cannot be masked"
-    to_set = "an objective that masks no whole words"
+    to_set = "take an objective that masks no whole words"
     checks.append(judged("begin a word", has_starts, detail, to_set, otherwise=WARNING))
     return size, checks
 
@@ -148,14 +148,14 @@ def _size(size: int, vocab_size: int | None, extra_ids: int) -> CheckResult:
     padded, rows = files.round_up(size), vocab_size or size
     detail = f"{size:,}" + (f" with {extra_ids} extra ids" if extra_ids else "")
     detail += f" of vocab_size {vocab_size:,}" if vocab_size else ""
-    to_set = f"vocab_size to {padded}"
+    to_set = f"set vocab_size to {padded}"
     if size > rows:
         return judged("size", False, f"{detail}: ids above it have no embedding", to_set)
     if rows % files.SIZE_MULTIPLE:
         return judged("size", False, f"{detail}, not a multiple of {files.SIZE_MULTIPLE}", to_set)
     unused = f"{detail}: {rows - size:,} rows are never used"
     is_full = rows - size < files.SIZE_MULTIPLE
-    to_set += ", or the vocabulary that the network was made for"
+    to_set += ", or take the vocabulary that the network was made for"
     return judged("size", is_full, detail if is_full else unused, to_set, otherwise=WARNING)
 
 

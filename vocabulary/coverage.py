@@ -22,8 +22,8 @@ BESIDE_HELP = "compare with this vocabulary; default mT5's, if the Hugging Face 
 # The zero-width non-joiner. T5's normalization (nmt_nfkc) makes it a space.
 JOINER = "\u200c"
 _MORE = (
-    "--character_coverage of vocabulary.train nearer to 1, or --byte_fallback, if the text needs "
-    "them; strays of other scripts may stay"
+    "set --character_coverage of vocabulary.train nearer to 1, or --byte_fallback, if the text "
+    "needs them; strays of other scripts may stay"
 )
 _STRAY_EVERY = 5_000  # letters or more, for a stray character of web pages
 
@@ -104,7 +104,7 @@ def _joined_words(encoder: _Encoder, characters: Characters) -> Iterator[CheckRe
         can_write = JOINER in encoder.normalize(f"a{JOINER}a")
         consequence = "becomes a blank, which cuts words"
         detail = f"U+{ord(JOINER):04X} {'can be written' if can_write else consequence}"
-        to_set = "a vocabulary of vocabulary.train, which makes it a piece"
+        to_set = "make the vocabulary by vocabulary.train, which makes it a piece"
         yield judged("zero-width joiners", can_write, detail, to_set, otherwise=WARNING)
 
 
@@ -122,7 +122,7 @@ def _lost_characters(encoder: _Encoder, characters: Characters) -> Iterator[Chec
             f"blank or nothing to the model, which never writes them{_shown(missing, characters)}"
         )
         rare = not any(_is_often(c, characters) for c in missing)
-        to_set = "other characters in the texts where they have a meaning"
+        to_set = "write other characters in the texts where they have a meaning"
         yield judged("characters lost", rare, detail, to_set, otherwise=WARNING)
 
 

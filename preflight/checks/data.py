@@ -36,7 +36,7 @@ def first_records(context: RunContext) -> CheckResult:
     text = ""
     for cfg in context.datasets.values():
         for task in context.tasks(cfg):
-            if cfg.split in (task.splits or ()):
+            if cfg.split in context.splits(task):
                 first = functools.partial(sampling.first_documents, task.source, cfg.split, 1)
                 rows = context.read(task.source, first)
                 texts = [value for row in rows for value in row.values()]

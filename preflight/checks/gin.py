@@ -71,7 +71,7 @@ def task(context: RunContext) -> CheckResult:
     for scope, cfg in context.datasets.items():
         setting = f"{scope}/utils.DatasetConfig.split"
         for part in seqio.get_subtasks(cfg.provider):
-            splits = part.splits or ()  # a slice of one is in them too
+            splits = context.splits(part)
             if cfg.split in splits:
                 continue
             why = f"which task {part.name} does not have, only {', '.join(splits)}"

@@ -12,7 +12,7 @@ from common.tables import FAILS, NOT_CHECKED, OK, WARNING, run_check
 from fakes import valid_run
 from preflight.checks import data as checks
 from tasks import corpora, mixtures, pairs
-from tasks.corpus.catalog import Unreachable
+from tasks.corpus.catalog import Catalog, Unreachable
 from tasks.corpus.source import CorpusSource
 from tasks.corpus.storage.hub import Offline
 from tasks.languages import public
@@ -102,8 +102,7 @@ def test_an_unreachable_network_is_not_a_fault_of_the_run(kind, task, monkeypatc
         asked.append(kind)
         raise kind("corpus 'a/b'", why="cannot be reached")
 
-    monkeypatch.setattr(CorpusSource, "peek", refuse)
-    monkeypatch.setattr(CorpusSource, "list_files", refuse)
+    monkeypatch.setattr(Catalog, "names", refuse)
     context = valid_run.context(**task(CorpusSource("user/private")))
     for check in (*READING.values(), checks.epochs):
         assert run_check("check", check, context).verdict == NOT_CHECKED

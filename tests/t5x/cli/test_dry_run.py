@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import pytest
 import seqio
 
+from common.source import CorpusTask
 from common.tables import fails, ok
 from fakes import toy
 from fakes.refuses import refuses
@@ -33,7 +34,7 @@ def test_an_embedding_of_many_unused_rows_is_a_warning():
     assert "3,837 of 4,096 rows of the embedding are never used" in found.figure
 
 
-class Shown(seqio.Task):
+class Shown(CorpusTask):
     """A task that says what its corpus is and holds."""
 
     def understood(self, split):
