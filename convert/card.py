@@ -252,14 +252,13 @@ class CardContent:
 
     def _labels(self) -> list[str]:
         """Return what a classifier writes for each label."""
-        lines = []
-        for task, pieces in self.record.get("labels", {}).items():
-            table = markdown.table(["label", "the model writes"], pieces.items(), left=2)
-            lines += [f"### {plain(task)}", "", table, ""]
-        return ["## Labels", "", *lines] if lines else []
+        head = ["label", "the model writes"]
+        labels = self.record.get("labels", {}).items()
+        tables = {task: markdown.table(head, pieces.items(), left=2) for task, pieces in labels}
+        return _section("Labels", tables)
 
     def _evaluation(self) -> list[str]:
-        lines = []
+        tables = {}
         for task, (step, metrics) in self.evaluations.items():
             figures = {name: f"{value:.4g}" for name, value in metrics.items()}
             rows = [
@@ -268,20 +267,24 @@ class CardContent:
                 if not name.startswith((BASELINE, CONFUSION))
             ]
             columns = 3 if any(name.startswith(BASELINE) for name in figures) else 2
-            lines += [f"### {plain(task)}, step {step:,}", ""]
             head = ["metric", "value", "baseline"][:columns]
-            lines += [markdown.table(head, [row[:columns] for row in rows]), ""]
-        return ["## Evaluation", "", *lines] if lines else []
+            table = markdown.table(head, [row[:columns] for row in rows])
+            tables[f"{task}, step {step:,}"] = table
+        return _section("Evaluation", tables)
 
     def _losses(self) -> list[str]:
-        lines = []
+        tables = {}
         for name, points in self.curves.items():
             if points:
-                sample = spread(points, _MOST_ROWS)
-                rows = [(f"{step:,}", f"{loss:.4f}") for step, loss in sample]
-                lines += [f"### {plain(name)}", ""]
-                lines += [markdown.table(["step", "loss"], rows, left=0), ""]
-        return ["## Loss", "", f"![Loss]({_PICTURE})", "", *lines] if lines else []
+                rows = [(f"{step:,}", f"{loss:.4f}") for step, loss in spread(points, _MOST_ROWS)]
+                tables[name] = markdown.table(["step", "loss"], rows, left=0)
+        return _section("Loss", tables, f"![Loss]({_PICTURE})", "")
+
+
+def _section(title: str, tables: Mapping[str, str], *first: str) -> list[str]:
+    """Return a section with a heading for each table, or nothing if there are no tables."""
+    lines = [line for name in tables for line in (f"### {plain(name)}", "", tables[name], "")]
+    return [f"## {title}", "", *first, *lines] if tables else []
 
 
 def _python(*code: str) -> list[str]:

@@ -127,7 +127,7 @@ def _write_vocabulary(model: HfCheckpoint, run_folder: Path) -> tuple[dict[str, 
 def _print_lost(model: HfCheckpoint, tokens: list[str]) -> None:
     if tokens:
         print(
-            f"{model.folder} adds tokens that the run's vocabulary has not, so that their text has "
+            f"{model.folder} adds tokens that the run's vocabulary lacks, so that their text has "
             f"other ids: {_enumeration(map(repr, tokens))}."
         )
 

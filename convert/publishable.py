@@ -1,4 +1,4 @@
-"""The export of a run that is not trained yet: what cannot be published shows before it starts.
+"""Exports a run before it is trained, so that what cannot be published shows before it starts.
 
     python -m convert.publishable FOLDER     # prints a CheckResult as JSON
 
@@ -36,7 +36,7 @@ SHAPES, TEXTS = "shapes.json", "texts.json"
 
 
 class Described(NamedTuple):
-    """What a run's folder says of its network and vocabulary (None converts weights alone)."""
+    """A run's network, gin and vocabulary (None converts weights alone)."""
 
     sizes: Sizes
     bindings: Bindings | None
@@ -49,7 +49,7 @@ def describe(
     vocabulary: str | None = None,
     model_type: str | None = None,
 ) -> Described:
-    """Return what is published of a run; the arguments are the converter's flags of these names.
+    """Return a run's network and vocabulary; the arguments are flags of the converter.
 
     Raises:
       UserError: they do not fit the run, or it lacks what they do not give.
@@ -75,7 +75,7 @@ def export(
     vocabulary: Vocabulary | None,
     dtype: str,
 ) -> None:
-    """Write all of a published folder but its weights and card.
+    """Write a published folder without its weights and card.
 
     Raises:
       UserError: Hugging Face has no such network or vocabulary.

@@ -30,21 +30,21 @@ _NO_EFFECT = {
     "describes the file": """
         _attn_implementation _commit_hash _from_model_config _name_or_path architectures
         attn_implementation dtype model_type name_or_path torch_dtype transformers_version""",
-    "says what is returned, or how it is computed": """
+    "chooses what is returned, or how it is computed": """
         chunk_size_feed_forward deterministic_flash_attn gradient_checkpointing output_attentions
         output_hidden_states output_past reference_compile repad_logits_with_grad return_dict
         torchscript use_cache use_return_dict""",
-    "is of training that begins from nothing": """
+    "concerns training from scratch": """
         initializer_cutoff_factor initializer_factor initializer_range sparse_pred_ignore_index
         sparse_prediction""",
-    "is of heads for other tasks": """
+    "concerns heads for other tasks": """
         classifier_dropout classifier_pooling finetuning_task id2label is_decoder
         is_encoder_decoder label2id num_labels pooler_fc_size pooler_num_attention_heads
         pooler_num_fc_layers pooler_size_per_head pooler_type problem_type""",
-    "is of the tokenizer, whose own files are asked": """
+    "concerns the tokenizer, which has files of its own": """
         bos_token_id cls_token_id eos_token_id mask_token_id n_positions sep_token_id
         tokenizer_class unk_token_id""",
-    "is of other networks": "directionality layer_norm_eps position_embedding_type",
+    "concerns other networks": "directionality layer_norm_eps position_embedding_type",
 }
 NO_EFFECT = frozenset(" ".join(_NO_EFFECT.values()).split())
 # T5X's gelu is the tanh approximation, which transformers calls gelu_new (and, only in the word
@@ -65,8 +65,9 @@ _THETAS = {
     "full_attention": ("global_theta", "global_rope_theta", 160_000.0),
     "sliding_attention": ("local_theta", "local_rope_theta", 10_000.0),
 }
-_READ = ("dense_act_fn", "is_gated_act", "scale_decoder_outputs")  # of a T5, and written by none
-# The properties whose product is the length of an axis; see `convert.weight_map`.
+# Keys of a T5 that are read, but not written.
+_READ = ("dense_act_fn", "is_gated_act", "scale_decoder_outputs")
+# The fields whose product is the length of an axis, by the letters of `convert.weight_map`.
 _AXES = {
     "V": ("vocab_size",),
     "D": ("emb_dim",),

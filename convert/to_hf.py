@@ -55,7 +55,7 @@ def write_weights(
     """Write the weights in `options.formats`; raise UserError for NaN or lost values."""
     tree, tensors = t5x_params.checked(tree), weight_map.tensors(sizes)
     tree = weight_map.scale_output(tree, 1 / sizes.output_scale)
-    # transformers reads logits with the embedding where there is no head.
+    # Without a head, transformers computes logits with the embedding.
     if isinstance(sizes, T5Sizes) and not (sizes.tied or _has_own_head(tree)):
         tensors = [t for t in tensors if t.target != "lm_head.weight"]
     if "pytorch" in options.formats:

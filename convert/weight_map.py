@@ -2,7 +2,7 @@
 
 A row of the table is (Hugging Face name, T5X path or paths, letters of the shape in T5X). Letters:
 V vocab_size, D emb_dim, A num_heads x head_dim, F mlp_dim, H num_heads, R buckets of distances, P
-positions, Y types of tokens, C classes. Several paths stand one after the other in one tensor, as
+positions, Y types of tokens, C classes. Several paths are concatenated in one tensor, as
 ModernBERT's queries, keys and values in `Wqkv`.
 
 PyTorch's Linear keeps its weight as [out, in] where T5X and Flax keep [in, out]. The table of

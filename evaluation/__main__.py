@@ -155,7 +155,7 @@ def _documents(path: str | None, language: table.Language) -> Iterable[str]:
         )
     try:
         return read_documents(table.FINEWEB2, config=language.code, split="test")
-    except UserError as error:  # in a class that says whether it may pass
+    except UserError as error:  # whose class tells whether a retry may succeed
         raise type(error)(why=error.fault, to_set=_NAME_TEXT) from error
 
 

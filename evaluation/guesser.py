@@ -30,7 +30,7 @@ SPAN_CORRUPTION, PREFIX_LM, MASKED_LM = "span_corruption", "prefix_lm", "masked_
 
 
 class Guesser(abc.ABC):
-    """Gives hidden text a probability; `fills_in` says whether it reads what follows, too."""
+    """Gives hidden text a probability; `fills_in` tells whether it also reads what follows."""
 
     fills_in = True
 

@@ -49,7 +49,7 @@ def read_file(path: str) -> list[Pair]:
     """Return the pairs of a file with a JSON object a line: `good`, `bad` and perhaps `kind`.
 
     Raises:
-      UserError: it cannot be read, or a line is no such object.
+      UserError: it cannot be read, or a line is not such an object.
     """
     try:
         with open(path, encoding="utf-8-sig") as file:

@@ -75,7 +75,7 @@ class NgramGuesser(Guesser):
 
 @functools.lru_cache(maxsize=1)  # the hidden words of a passage are guessed one after the other
 def _counted(words: tuple[str, ...]) -> collections.Counter[str]:
-    """Return how often each n-gram occurs, and, under "…" and a context, how often it goes on."""
+    """Return how often each n-gram occurs, and, under "…" and a context, how often the context."""
     text = " ".join(["", *words, ""])
     counts = collections.Counter[str]()
     for i, n in itertools.product(range(1, len(text)), range(ORDER)):

@@ -29,7 +29,7 @@ class TextEncoder:
       sentinels: the ids from `<extra_id_0>` on, of a T5.
       unk_id: the id of an unknown piece, None if there is none.
       marks_spaces: whether the ids of a text hold the space before it only if it is written there,
-        as those of bytes do; otherwise every text begins with a new word.
+        as ids of bytes do; otherwise every text begins with a new word.
       word_starts: the ids that begin a word.
       mask: the id of an encoder's mask.
       before: the ids that an encoder has before a text.

@@ -208,7 +208,7 @@ def write_run(
         checkpoint_path = rewrite.write_run(temporary, old.step, arrays, sizes)
         of_ids = lambda name, value: name.endswith("_id") or isinstance(value, list | dict)
         generation = {k: v for k, v in old.run.generation().items() if not of_ids(k, v)}
-        if generation:  # how a T5 generates, but for ids of the old vocabulary
+        if generation:  # how a T5 generates, without ids of the old vocabulary
             atomic_output.write_json(temporary / model_dir.GENERATION, generation)
         _write_vocabulary(change, str(temporary / change.new.in_run))
         same = same_logits(old.path, old.sizes, checkpoint_path, sizes, change.sources)

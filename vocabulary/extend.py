@@ -10,7 +10,7 @@ letters that the vocabulary lacks first, then, as in BPE, the most frequent pair
 pieces within words becomes a piece, again and again. So each new piece is made of old ones, and
 beats them (`vocabulary.pieces`, `vocabulary.tokenizer_json`). Where that would give less than a
 tenth more bytes a piece, no piece is added: the vocabulary holds the language well. With several
-tasks (`--task`) the pieces are those of the first one; the others are measured.
+tasks (`--task`) the pieces come from the first one; the others are measured.
 
 `.rows.json` next to the model has, for every new id, the old ids whose mean is its row. With
 --checkpoint the checkpoint is extended too, and both are verified (`vocabulary.checkpoint`).
@@ -45,8 +45,8 @@ _PRIVATE = 0x10000  # Unicode's planes from here on have no blanks
 def learn(pieces: Pieces, lines: Sequence[str], size: int) -> VocabularyChange:
     """Return the change to a vocabulary with at most `size` more pieces, learned from lines.
 
-    Twice as many are learned, of which those stay that the lines then use most: many a piece is
-    only on the way to a longer one.
+    Twice as many are learned, and those that the lines then use most stay: many pieces are only
+    steps on the way to a longer one.
     """
     letters = _letters(pieces, lines)[:size]
     spelled = pieces.change(added=letters)

@@ -150,7 +150,7 @@ class SentencePieces(Pieces):
         self.model, self.extra_ids = model, extra_ids
         self.encoder = processor(model)
         self.encode, self.normalize = self.encoder.encode, self.encoder.normalize
-        self.sentinels = {*sentinel_ids(model).values()}  # of which no text is made
+        self.sentinels = {*sentinel_ids(model).values()}  # which no text contains
         pieces = enumerate(model.pieces)
         self.names = ["" if i in self.sentinels else piece.piece for i, piece in pieces]
         self.scores = [piece.score for piece in model.pieces]

@@ -122,7 +122,7 @@ class TokenizerPieces(Pieces):
             ranks = map(self._ranks.get, itertools.pairwise(symbols))
             mergeable = [(rank, n) for n, rank in enumerate(ranks) if rank is not None]
             if not mergeable:
-                return {name}  # which is no result of merges, such as a special token
+                return {name}  # not made by merges, such as a special token
             _, n = min(mergeable)
             pieces |= {*symbols[n : n + 2]}
             symbols[n : n + 2] = ["".join(symbols[n : n + 2])]

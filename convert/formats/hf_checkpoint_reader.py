@@ -43,7 +43,7 @@ def _safetensors(path: Path) -> dict[str, LazyArray]:
             tuple(entry.get_shape()), dtype, lambda index: file.get_tensor(name)[index]
         )
 
-    return {name: lazy(name) for name in file.keys()}  # noqa: SIM118  # it is no dict
+    return {name: lazy(name) for name in file.keys()}  # noqa: SIM118  # a file has keys, but is not iterable
 
 
 def _bin(path: Path) -> dict[str, LazyArray]:
@@ -52,7 +52,7 @@ def _bin(path: Path) -> dict[str, LazyArray]:
 
     try:
         state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    except Exception as error:  # a file that is no weights file may raise anything
+    except Exception as error:  # another kind of file may raise anything
         raise UserError(
             str(path), why=f"is not a torch weights file, or is truncated ({first_line(error)})"
         ) from error
@@ -80,7 +80,7 @@ def _flax(path: Path) -> dict[str, LazyArray]:
         flat = traverse_util.flatten_dict(tree, sep="/")
         arrays = {name: np.asarray(value) for name, value in flat.items()}
         _check_numbers(arrays)
-    except Exception as error:  # a file that is no weights file may raise anything
+    except Exception as error:  # another kind of file may raise anything
         raise UserError(
             str(path), why=f"is not a Flax weights file, or is truncated ({first_line(error)})"
         ) from error

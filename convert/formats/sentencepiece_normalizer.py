@@ -27,7 +27,7 @@ from convert.formats.sentencepiece_model import BLANK, SENTINEL
 _MARK, _OTHER, *_PLACES = map(chr, range(0xFDD0, 0xFDF0))
 # Rules that are compositions of Unicode, by their names in SentencePiece.
 _COMPOSING = ("nmt_nfkc", "nfkc")
-# What a grapheme goes on with: signs, joiners, and parts of syllables of every width.
+# What continues a grapheme: signs, joiners, and parts of syllables of every width.
 _CONTINUES = (
     rb"\p{M}\u200c\u200d\uff9e\uff9f\u1160-\u11ff\u3131-\u318e\uffa0-\uffdc\ud7b0-\ud7fb"
 ).decode("raw_unicode_escape")

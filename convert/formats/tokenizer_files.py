@@ -144,7 +144,7 @@ def _build(model, pieces: list[tuple[str, float]], special: dict[int, str]):
     tokenizer = Tokenizer(unigram)
     tokenizer.normalizer = normalizer_of(model)
     names = [name for i, (name, _) in enumerate(pieces) if i not in special]
-    # Word by word is faster, and the same if no piece goes on behind a blank.
+    # Word by word is faster, and gives the same if no piece crosses a blank.
     if BLANK in names and not any(BLANK in name[1:] for name in names):
         tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(BLANK, prepend_scheme="never")
     scheme = "always" if model.normalizer_spec.add_dummy_prefix else "never"
@@ -168,7 +168,7 @@ def _write_configs(
     special: dict[int, str],
     sentinels: Iterable[str],
 ) -> None:
-    """Write the two JSON files: `named` are tokens by role, `special` those by id."""
+    """Write the two JSON files: `named` are tokens by role, `special` tokens by id."""
     roles: dict[str, Any] = {f"{role}_token": name for role, name in named.items()}
     roles["additional_special_tokens"] = [
         *sentinels,

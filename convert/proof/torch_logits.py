@@ -116,7 +116,7 @@ def _generated(model: Any, folder: Path, texts: Sequence[str]) -> list[str]:
     tokens: Any = AutoTokenizer.from_pretrained(folder)
     inputs = tokens(list(texts), return_tensors="pt", padding=True)
     ids = model.generate(**inputs, **generation(texts))
-    if int(ids.max()) >= len(tokens):  # a row of the embedding that is no piece
+    if int(ids.max()) >= len(tokens):  # a row of the embedding without a piece
         return []
     return [text.replace("<pad>", "").strip() for text in tokens.batch_decode(ids)]
 
