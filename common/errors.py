@@ -114,11 +114,11 @@ def first_line(error: BaseException) -> str:
 
 
 def without_hub(name: str, error: BaseException) -> str:
-    """Return how to do without the hub if it did not answer, to end a sentence; else ""."""
+    """Return what to set in place of a model of a hub that did not answer, else ""."""
     if getattr(error, "response", None) is not None or not isinstance(error, OSError):
         return ""
     fetch = f"hf download {name} --local-dir FOLDER"
-    return f"; without network name a folder, made where there is one by {fetch}"
+    return f"without network name a folder, made where there is one by {fetch}"
 
 
 def guarded(main: Callable[P, R], stopped: str = STOPPED) -> Callable[P, R]:

@@ -119,8 +119,8 @@ def fetch(name: str, patterns: list[str]) -> Path:
         token = ", is HF_TOKEN valid?" if "401" in str(error) else ""
         raise UserError(
             name,
-            why=f"is not here, and cannot be downloaded from the hub: {first_line(error)}{token}"
-            f"{without_hub(name, error)}",
+            why=f"is not here, and cannot be downloaded from the hub: {first_line(error)}{token}",
+            to_set=without_hub(name, error),
         ) from error
 
 

@@ -179,7 +179,8 @@ def file_of(name: str, file: str) -> Path | None:
             "--from",
             name,
             "neither a folder nor a model of the hub that can be read: "
-            f"{first_line(error).rstrip('.')}{without_hub(name, error)}",
+            f"{first_line(error).rstrip('.')}",
+            without_hub(name, error),
         ) from error
     return path if path.is_file() else None
 
