@@ -199,19 +199,19 @@ def infer(
         model, partitioner, dataset_cfg, output_dir, verify_matching_vocabs_fn
     )
     preconditions.check_output_feature(dataset_cfg, output_vocab_feature_name)
-    path = single_checkpoint(restore_checkpoint_cfg)
+    checkpoint = single_checkpoint(restore_checkpoint_cfg)
     predictor = Predictor(model, partitioner, dataset_cfg.batch_size, length_buckets)
     restorer = ParamsRestorer(model, partitioner, restore_checkpoint_cfg, fallback_init_rng)
     preconditions.check_memory(model, restorer.specs.state.params, partitioner)
     if dry_run:
-        dry_run_table.show_inference(dataset_cfg, [path], output_dir)
+        dry_run_table.show_inference(dataset_cfg, [checkpoint], output_dir)
         return []
 
     log.write_to(output_dir, shard_id)
     if shard_id == 0:
         summarize_config_fn(output_dir, None, 0)
-    params, _ = restorer(path)
-    notes |= {"checkpoint": path, "parameters": digest_of_all(params)}
+    params, _ = restorer(checkpoint)
+    notes |= {"checkpoint": checkpoint, "parameters": digest_of_all(params)}
     notes |= {"seed": dataset_cfg.seed, "split": dataset_cfg.split, "max_examples": max_examples}
     notes |= {"lengths": dict(dataset_cfg.task_feature_lengths or {})}
     notes |= {"output_vocab_feature_name": output_vocab_feature_name}
@@ -222,34 +222,30 @@ def infer(
             return results
         return [(ids, jax.tree.map(to_json, aux)) for ids, aux in results]
 
+    shard = seqio.ShardInfo(shard_id, num_shards)
     converter = model.FEATURE_CONVERTER_CLS(pack=False)
-    label = f"{shard_id:05}-of-{num_shards:05}"
-    part = f"-{label}" if num_shards > 1 else ""
+    chunk_size = checkpoint_period * dataset_cfg.batch_size
     paths, files, counts = [], [], {}
     for task in dataset_cfg.tasks_with_split:
-        folder = os.path.join(output_dir, f"tmp-{task.name}-{mode}-{label}")
-        paths.append(os.path.join(output_dir, f"{task.name}-{mode}{part}.{file_extension}"))
-        if jax.process_index() == 0:
-            files.append(ResumableFile(folder, paths[-1], notes))
-        shard = seqio.ShardInfo(shard_id, num_shards)
+        path, file = open_file(output_dir, f"{task.name}-{mode}", file_extension, shard, notes)
         dataset = examples_of(task, dataset_cfg, converter, shard, max_examples)
         write = writer(task, dataset, write_fn, mode, output_vocab_feature_name)
-        chunk_size = checkpoint_period * dataset_cfg.batch_size
-        file = files[-1] if files else None
         count = write_missing(task.name, file, dataset, compute, write, chunk_size)
-        if count is None:  # finished before
-            continue
-        if not count:
+        if count == 0:
             raise UserError(
                 f"Task {task.name}",
-                why=f"has no example in shard {label} of its split {dataset_cfg.split!r}",
+                why=f"has no example in shard {shard_id:05}-of-{num_shards:05} of its split "
+                f"{dataset_cfg.split!r}",
                 to_set="set another DatasetConfig.split or fewer infer.num_shards",
             )
-        counts[task.name] = count
-        if file and merge_chunked_results:
-            file.merge()
-        if jax.process_count() > 1:
-            multihost_utils.sync_global_devices(f"{task.name} is done")
+        if count is not None:
+            counts[task.name] = count
+            if file and merge_chunked_results:
+                file.merge()
+            if jax.process_count() > 1:
+                multihost_utils.sync_global_devices(f"{task.name} is done")
+        paths.append(path)
+        files += [file] if file else []
     if jax.process_index() == 0:
         for file in files if merge_chunked_results else ():
             file.delete_notes()
@@ -258,6 +254,17 @@ def infer(
         outputs = paths if merge_chunked_results else [f"{file.stem}-chunk*" for file in files]
         print(f"Wrote {', '.join(outputs)}.", file=sys.stderr)
     return paths
+
+
+def open_file(
+    output_dir: str, name: str, extension: str, shard: seqio.ShardInfo, notes: dict[str, Any]
+) -> tuple[str, ResumableFile | None]:
+    """Return the path of a task's results and, on the first process only, the file."""
+    label = f"{shard.index:05}-of-{shard.num_shards:05}"
+    part = f"-{label}" if shard.num_shards > 1 else ""
+    path = os.path.join(output_dir, f"{name}{part}.{extension}")
+    folder = os.path.join(output_dir, f"tmp-{name}-{label}")
+    return path, None if jax.process_index() else ResumableFile(folder, path, notes)
 
 
 def writer(
