@@ -54,20 +54,20 @@ def add(
     `normalization` are arguments of `tasks.text.normalize.preprocess`. Raise UserError if no
     objective has that name.
     """
-    found = registry.get_objective(objective)
+    chosen = registry.get_objective(objective)
     if not isinstance(vocabulary, seqio.Vocabulary):
-        vocabulary = found.vocabulary(vocabulary)
+        vocabulary = chosen.vocabulary(vocabulary)
     return seqio.TaskRegistry.add(
         name,
         source=source,
         preprocessors=[
             functools.partial(normalize.preprocess, **normalization),
-            found.tokenize,
+            chosen.tokenize,
             seqio.CacheDatasetPlaceholder(),
-            functools.partial(found.preprocess, task=name),
+            functools.partial(chosen.preprocess, task=name),
             token_chunks.append_eos,
         ],
-        output_features=found.features(vocabulary),
+        output_features=chosen.features(vocabulary),
         metric_fns=[],
         shuffle_buffer_size=SHUFFLED_CHUNKS,
         task_cls=Task,

@@ -172,9 +172,9 @@ def add(
             f"mixture {name!r}", why=f"bounds the epochs of {unknown!r}, which it lacks"
         )
     phases = phases_of(sizes, temperature)
-    tasks, known = seqio.TaskRegistry.names(), seqio.MixtureRegistry.names()
+    tasks, mixtures = seqio.TaskRegistry.names(), seqio.MixtureRegistry.names()
     for part in sizes:
-        if part not in tasks and (part in epochs or part not in known):
+        if part not in tasks and (part in epochs or part not in mixtures):
             raise UserError(
                 f"mixture {name!r}",
                 why=f"has the part {part!r}, and no task has that name",

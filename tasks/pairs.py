@@ -150,8 +150,8 @@ def truncate(
     def fn(example):
         source, target = example["inputs"], example["targets"]
         n, words = most["inputs"] - 1, vocabulary["inputs"]
-        kept = lambda: cut(source, n, words) if cut else source[:n]
-        shorten = lambda: tf.concat([kept(), [words.eos_id]], 0)
+        shorter = lambda: cut(source, n, words) if cut else source[:n]
+        shorten = lambda: tf.concat([shorter(), [words.eos_id]], 0)
         inputs, is_cut_source = fit("inputs", source, shorten)
         targets, is_cut_target = fit("targets", target, lambda: target[: most["targets"]])
         counted = tf.numpy_function(guarded_count, [is_cut_source, is_cut_target], tf.int64)

@@ -37,8 +37,8 @@ def load(modules: Sequence[str], bindings: Sequence[str] = ()) -> None:
 
 def every_module() -> tuple[str, ...]:
     """Return the names of all modules in `tasks` that may register a task."""
-    found = pkgutil.walk_packages(tasks.__path__, "tasks.")
-    return tuple(module.name for module in found if not module.name.endswith("__main__"))
+    modules = pkgutil.walk_packages(tasks.__path__, "tasks.")
+    return tuple(module.name for module in modules if not module.name.endswith("__main__"))
 
 
 def find(name: str, flag: str, modules: Sequence[str], bindings: Sequence[str] = ()) -> seqio.Task:

@@ -79,15 +79,15 @@ class Rows(CorpusSource):
         """Return a dataset, as CorpusSource does, with the features that `columns` names."""
         if slices.parse(split):  # whose documents are opened by a call of their own
             return super().open(split, reading)
-        few = self._few(split)
-        if few is None:
+        most = self._few(split)
+        if most is None:
             return _stripped(super().open(split, reading))
         # Every shard reads the first rows of the corpus, and takes some of them.
         whole = dataclasses.replace(reading, shuffle=False, seed=None, shard=0, shards=1)
-        dataset = super().open(split, whole).take(few)
-        n = min(reading.shards, few)
+        dataset = super().open(split, whole).take(most)
+        n = min(reading.shards, most)
         dataset = dataset.shard(n, reading.shard % n)
-        return _stripped(dataset.shuffle(few, reading.seed) if reading.shuffle else dataset)
+        return _stripped(dataset.shuffle(most, reading.seed) if reading.shuffle else dataset)
 
     def _few(self, split: str) -> int | None:
         """Return how many rows of a split are used, None for all."""
@@ -99,8 +99,8 @@ class Rows(CorpusSource):
 
     def mixing(self, split: str, num_shards: int) -> str:
         """Return how far a shuffled epoch mixes the rows, as CorpusSource does."""
-        if few := self._few(split):
-            return f"every epoch is a permutation of the first {few:,} usable rows"
+        if most := self._few(split):
+            return f"every epoch is a permutation of the first {most:,} usable rows"
         return super().mixing(split, num_shards)
 
     def check_shards(self, split: str, num_shards: int, limit_s: float = 30.0) -> None:

@@ -24,10 +24,10 @@ from common.tables import CheckResult
 @gin.configurable(module="tasks.cache")
 def folders(paths: str | Sequence[str] = ()) -> list[str]:
     """Return the folders that hold caches, local or gs://; raise UserError for another address."""
-    found = [paths] if isinstance(paths, str) else list(paths)
-    for path in found:
+    addresses = [paths] if isinstance(paths, str) else list(paths)
+    for path in addresses:
         arguments.check_address("tasks.cache.folders.paths", path)
-    return found
+    return addresses
 
 
 class View(NamedTuple):

@@ -45,12 +45,12 @@ class DatasetConfig:
         name = self.mixture_or_task_name
         if not isinstance(name, str):
             return name
-        known = [*seqio.TaskRegistry.names(), *seqio.MixtureRegistry.names()]
-        if name not in known:
+        registered = [*seqio.TaskRegistry.names(), *seqio.MixtureRegistry.names()]
+        if name not in registered:
             raise UserError(
                 "MIXTURE_OR_TASK_NAME",
                 name,
-                f"which is not registered{nearest(name, known)}",
+                f"which is not registered{nearest(name, registered)}",
                 "import its module in the gin file",
             )
         return seqio.get_mixture_or_task(name)

@@ -146,9 +146,9 @@ class PairRows:
 
     def drop(self, n: int) -> None:
         """Drop the first `n` complete rows."""
-        kept = slice(np.searchsorted(self._row, n), None)
-        self._examples = {k: x[kept] for k, x in self._examples.items()}
-        self._row = self._row[kept] - n
+        remaining = slice(np.searchsorted(self._row, n), None)
+        self._examples = {k: x[remaining] for k, x in self._examples.items()}
+        self._row = self._row[remaining] - n
         self._opened -= n
 
 

@@ -25,10 +25,10 @@ def saved(folder: str | None) -> dict[str, Any] | None:
     if folder is None or not tf.io.gfile.exists(path):
         return None
     with parsing(path):
-        found = read_json(path)
-        if not (isinstance(found["seed"], int) and range(found["shards"])):
+        about = read_json(path)
+        if not (isinstance(about["seed"], int) and range(about["shards"])):
             raise UserError(path, why="has a seed or shards that are no numbers")
-        return found
+        return about
 
 
 def write(
@@ -85,17 +85,17 @@ def pipelines(saved: Mapping[str, Any], mixture: str) -> list[str]:
 
 def changed_mixture(saved: Mapping[str, Any], mixture: str, names: Sequence[str]) -> str | None:
     """Return which pipelines of `mixture` go on from `saved` and which begin; None if all go on."""
-    held = pipelines(saved, mixture)
-    began = [name for name in names if name not in held]
-    if not began and set(held) <= set(names):
+    before_names = pipelines(saved, mixture)
+    began = [name for name in names if name not in before_names]
+    if not began and set(before_names) <= set(names):
         return None
-    said = [f"{', '.join(began)} begins"] if began else []
-    if went_on := [name for name in names if name in held]:
-        said = [f"{', '.join(went_on)} goes on where it was", *said]
-    if ended := [name for name in held if name not in names]:
-        said.append(f"{', '.join(ended)} is read no more")
+    changes = [f"{', '.join(began)} begins"] if began else []
+    if went_on := [name for name in names if name in before_names]:
+        changes = [f"{', '.join(went_on)} goes on where it was", *changes]
+    if ended := [name for name in before_names if name not in names]:
+        changes.append(f"{', '.join(ended)} is read no more")
     before = saved.get("mixture", "other data")
-    return f"The data of {mixture} follows on {before}: {'; '.join(said)}."
+    return f"The data of {mixture} follows on {before}: {'; '.join(changes)}."
 
 
 def check_own(saved: Mapping[str, Any] | None, cfg: DatasetConfig, run: str) -> None:

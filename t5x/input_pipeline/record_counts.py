@@ -39,15 +39,15 @@ def data_metrics(counts: Mapping[str, Mapping[str, int]]) -> dict[str, float]:
 
     Documents are the records that were not skipped.
     """
-    found: dict[str, float] = {}
+    metrics_of_tasks: dict[str, float] = {}
     for task, values in counts.items():
-        shown = {name: count for name, count in values.items() if name != "examples"}
-        metrics = {_METRICS.get(name, name): float(count) for name, count in shown.items()}
+        numbers = {name: count for name, count in values.items() if name != "examples"}
+        metrics = {_METRICS.get(name, name): float(count) for name, count in numbers.items()}
         if "read" in values:
             skipped = sum(_with_prefix("skipped_", values).values())
             metrics["documents"] = float(values["read"] - skipped)
-        found |= {f"data/{name}/{task}": value for name, value in metrics.items()}
-    return found
+        metrics_of_tasks |= {f"data/{name}/{task}": value for name, value in metrics.items()}
+    return metrics_of_tasks
 
 
 def summaries(
@@ -59,16 +59,16 @@ def summaries(
     `truncated` is the number of examples that were cut to the lengths of `cfg`; its summaries are
     complete, also where nothing was skipped.
     """
-    found, is_training = [], truncated is not None
+    lines, is_training = [], truncated is not None
     for task in seqio.get_subtasks(cfg.provider):
         if counts := source_of(task).record_counts(cfg.split):
             number = (examples or {}).get(task.name)
-            found.append(summary(task.name, cfg.split, counts, number, is_training))
+            lines.append(summary(task.name, cfg.split, counts, number, is_training))
     if truncated:
         cut = f"{truncated:,} of the examples made cut to TASK_FEATURE_LENGTHS"
-        found.append(f"Data of {cfg.provider.name}, split {cfg.split!r}: {cut}")
+        lines.append(f"Data of {cfg.provider.name}, split {cfg.split!r}: {cut}")
     share = " (this host's share)" if is_training and jax.process_count() > 1 else ""
-    return [f"{line}{share}" for line in found if line]
+    return [f"{line}{share}" for line in lines if line]
 
 
 def summary(
@@ -101,13 +101,13 @@ def summary(
     if spelled := counts.get("texts_with_special_tokens"):
         parts.append(f"{counted(spelled, 'text')} with special tokens, ordinary text in training")
     if cut := _with_prefix("cut_", counts):
-        made = counts["examples"]
-        if examples and made % examples:  # another reader made some of them
+        total = counts["examples"]
+        if examples and total % examples:  # another reader made some of them
             examples = None
-        times = made / examples if examples else 1
-        share = lambda n: f"{100 * n / made:.1f} %"
+        times = total / examples if examples else 1
+        share = lambda n: f"{100 * n / total:.1f} %"
         why = ", ".join(f"{round(n / times):,} {name} ({share(n)})" for name, n in cut.items())
-        parts.append(f"of {examples or made:,} examples{'' if examples else ' made'} cut: {why}")
+        parts.append(f"of {examples or total:,} examples{'' if examples else ' made'} cut: {why}")
     if is_complete and counts.get("epochs"):
         epochs = counted(counts["epochs"], "epoch")
         parts.append(f"{epochs} read by the input pipeline, which prefetches before training")

@@ -59,9 +59,9 @@ class Shard:
         self.start()
         assert self._next
         wait([self._next])  # if an interrupt cuts this short, the rows can be taken later
-        made, self._next = self._next, None
+        future, self._next = self._next, None
         try:
-            rows = made.result()
+            rows = future.result()
         except tf.errors.OpError as error:
             raise _reading_failed(error) from error
         if rows is not None:

@@ -138,9 +138,9 @@ class TrainStream(Iterator[HostBatch]):
         self._owned = [index * size >= first for index in self.indices]
         self._orders = self.corpora.orders()
         infos = [seqio.ShardInfo(index, count) for index in self.indices]
-        given = (self.cfg, self._converter_cls)
-        made = [examples_and_rows(*given, i, self.seed, self.pipelines) for i in infos]
-        self._shards = [Shard(examples, rows, size) for examples, rows in made]
+        settings = (self.cfg, self._converter_cls)
+        prepared = [examples_and_rows(*settings, i, self.seed, self.pipelines) for i in infos]
+        self._shards = [Shard(examples, rows, size) for examples, rows in prepared]
 
     def start(self) -> None:
         """Start making the next batch in threads, unless they already do."""
@@ -199,7 +199,9 @@ class TrainStream(Iterator[HostBatch]):
         counts.setdefault(self.cfg.provider.name, {})["truncated"] = self._truncated
         if not any(self._owned):
             none = lambda name, n: n if name == "epochs" else 0
-            counts = {t: {k: none(k, n) for k, n in found.items()} for t, found in counts.items()}
+            counts = {
+                t: {k: none(k, n) for k, n in numbers.items()} for t, numbers in counts.items()
+            }
         return counts
 
     @property
@@ -240,9 +242,11 @@ class TrainStream(Iterator[HostBatch]):
 
         `step` is the run's, at which the stream now is.
         """
-        found = mixed.phases_of(self.cfg.provider)
-        begun = step - self.steps
-        return {begun + first: dict(s) for first, s in found.items()} if len(found) > 1 else {}
+        phases = mixed.phases_of(self.cfg.provider)
+        first_step = step - self.steps
+        return (
+            {first_step + first: dict(s) for first, s in phases.items()} if len(phases) > 1 else {}
+        )
 
     def restore(self, folder: str) -> None:
         """Move to the position saved in `folder`, on any number of hosts.
@@ -278,8 +282,8 @@ class TrainStream(Iterator[HostBatch]):
         name = self.cfg.provider.name
         held = position.pipelines(saved, name)
         names = mixed.names_of(self.cfg.provider, self.cfg.split, held)
-        made = (self.count, self._orders, self.pipelines)
-        if (saved["shards"], self.corpora.orders(), names) != made:
+        current = (self.count, self._orders, self.pipelines)
+        if (saved["shards"], self.corpora.orders(), names) != current:
             self.close()
             self.pipelines = names
             self._make_shards(saved["shards"])
@@ -303,10 +307,10 @@ class TrainStream(Iterator[HostBatch]):
         # Several at a time, since each shard finds its place by reading its corpus.
         errors: list[BaseException] = []
         for first in range(0, len(self._shards), READ_AT_ONCE):
-            some = slice(first, first + READ_AT_ONCE)
-            for index, shard in zip(self.indices[some], self._shards[some], strict=True):
+            group = slice(first, first + READ_AT_ONCE)
+            for index, shard in zip(self.indices[group], self._shards[group], strict=True):
                 shard.begin_read(self._path(folder, index), held, self.steps)
-            errors += [error for shard in self._shards[some] if (error := shard.end_read())]
+            errors += [error for shard in self._shards[group] if (error := shard.end_read())]
         return errors
 
     def _report_change(self, saved: Mapping[str, Any]) -> None:
@@ -347,15 +351,15 @@ def eval_sets(
     """Return `eval_steps` batches of each task, this host's rows; a small split is repeated."""
     sets = {}
     for task in seqio.get_subtasks(cfg.provider):
-        measured = task.for_evaluation() if isinstance(task, CorpusTask) else task
-        one = dataclasses.replace(cfg, mixture_or_task_name=measured, module=None)
+        evaluated = task.for_evaluation() if isinstance(task, CorpusTask) else task
+        task_cfg = dataclasses.replace(cfg, mixture_or_task_name=evaluated, module=None)
         if not cfg.has_split(task):
             logging.warning("Task %s has no split %r; it is not evaluated.", task.name, cfg.split)
             continue
         started = time.monotonic()
         # One shard, read by every host: the split is small, and its shards would be repeated.
         seed = 0 if cfg.seed is None else cfg.seed
-        stream = TrainStream(one, converter_cls, (0, cfg.batch_size), seed, shards=1)
+        stream = TrainStream(task_cfg, converter_cls, (0, cfg.batch_size), seed, shards=1)
         complete = [next(stream) for _ in range(eval_steps)]
         sets[task.name] = [{k: v[slice(*rows)] for k, v in batch.items()} for batch in complete]
         stream.close()

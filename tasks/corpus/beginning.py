@@ -13,7 +13,7 @@ from absl import logging
 from common.errors import UserError
 from common.tables import counted
 from tasks.corpus import held_out
-from tasks.corpus.records.counts import RecordCounter, of_codes
+from tasks.corpus.records.counts import RecordCounter, count_codes
 from tasks.corpus.records.documents import Column, Document
 from tasks.corpus.records.formats import columns_missing
 from tasks.corpus.split import CorpusSplit
@@ -59,7 +59,7 @@ def read_beginning(split: CorpusSplit, n: int, one_file: bool = False) -> Beginn
         for screened in split.screened(file):
             documents = held_out.among(screened.usable, split.buckets)
             has_others |= len(documents) < len(screened.usable)
-            beginning.counter.add(of_codes(screened.codes))
+            beginning.counter.add(count_codes(screened.codes))
             beginning.documents.extend(documents)
             beginning.labels.extend(screened.labels)
             if len(beginning.documents) >= n:

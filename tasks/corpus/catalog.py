@@ -161,7 +161,7 @@ class Catalog:
 
     def buckets(self, split: str) -> held_out.Range | None:
         """Return which of the documents in a split's files are the split's, None for all."""
-        return held_out.of_split(self.shares(split), slices.full(split))
+        return held_out.range_of(self.shares(split), slices.full(split))
 
     def is_held_out(self, split: str) -> bool:
         """Return whether a split is held out of 'train'."""
@@ -195,7 +195,7 @@ class Catalog:
 
     def use(self, split: str, files: list) -> None:
         """Use a split's files as another host has listed them."""
-        listing = Listing.of_another_host(files)
+        listing = Listing.from_json(files)
         if listing.commit:
             self.pin_revision(listing.commit)
         self._listings[self._origin(split)] = listing

@@ -94,8 +94,8 @@ def match_folder(
         raise names.not_read(folder)
     top = expand(f"{glob.escape(f'{folder}/{name}'.rpartition('/')[0])}/*")
     for word in SPLITS.get(name, (name,)):
-        if (found := _named(folder, top, word, others)).files:
-            return found
+        if (listing_by_name := _named(folder, top, word, others)).files:
+            return listing_by_name
     is_wanted = is_its_own or name == "train"
     if not is_wanted and _named(folder, top, "train", others).files:
         below = {url: (names.name_of(url), facts) for url, facts in top.items()}
@@ -129,21 +129,21 @@ def _named(
     base = name.rpartition("/")[2]
     longer = [other.removeprefix(name[: len(name) - len(base)]) for other in others]
     longer = [other for other in longer if other != base and other.startswith(base)]
-    found = dict[str, CorpusFile | str]()
+    choices = dict[str, CorpusFile | str]()
     for url, facts in top.items():
-        short = names.name_of(url)
-        rest = short.removeprefix(base)
-        if short.startswith(base) and not any(short.startswith(other) for other in longer):
-            found[url] = _taken(url, facts, names.is_beside(rest))
-            if base[-1:].isalpha() and rest[:1].isalpha():
-                found[url] = f"its name goes on behind {base!r}"
-            elif isinstance(file := found[url], CorpusFile) and not file.kind:
+        file_name = names.name_of(url)
+        ending = file_name.removeprefix(base)
+        if file_name.startswith(base) and not any(file_name.startswith(other) for other in longer):
+            choices[url] = _taken(url, facts, names.is_beside(ending))
+            if base[-1:].isalpha() and ending[:1].isalpha():
+                choices[url] = f"its name goes on behind {base!r}"
+            elif isinstance(file := choices[url], CorpusFile) and not file.kind:
                 raise names.not_read(url)
-    if name == "train" and any(isinstance(each, CorpusFile) for each in found.values()):
-        for url in top.keys() - found.keys():
+    if name == "train" and any(isinstance(choice, CorpusFile) for choice in choices.values()):
+        for url in top.keys() - choices.keys():
             if names.data_in(url) and _split_of(names.name_of(url), _words(others)) is None:
-                found[url] = "its name does not begin with 'train', as others do"
-    return _listed(folder, found)
+                choices[url] = "its name does not begin with 'train', as others do"
+    return _listed(folder, choices)
 
 
 def _by_words(
@@ -157,15 +157,15 @@ def _by_words(
 
     `with_rest`: files that say no split are of 'train', and of another split if none says that.
     """
-    said = {url: _split_of(path, _words(others)) for url, (path, _) in below.items()}
-    with_rest = with_rest and (name == "train" or name not in said.values())
-    found = dict[str, CorpusFile | str]()
+    split_of_url = {url: _split_of(path, _words(others)) for url, (path, _) in below.items()}
+    with_rest = with_rest and (name == "train" or name not in split_of_url.values())
+    choices = dict[str, CorpusFile | str]()
     for url, (_, facts) in below.items():
-        if said[url] == name or (with_rest and said[url] is None):
-            found[url] = _taken(url, facts, names.is_beside(names.name_of(url), entirely=True))
-        elif with_rest and said[url] not in others:
-            found[url] = f"its name says that it is of split {said[url]!r}"
-    return _listed(folder, found)
+        if split_of_url[url] == name or (with_rest and split_of_url[url] is None):
+            choices[url] = _taken(url, facts, names.is_beside(names.name_of(url), entirely=True))
+        elif with_rest and split_of_url[url] not in others:
+            choices[url] = f"its name says that it is of split {split_of_url[url]!r}"
+    return _listed(folder, choices)
 
 
 def _taken(url: str, facts: Mapping[str, Any], is_beside: bool) -> CorpusFile | str:
@@ -191,22 +191,22 @@ def _everything(folder: str) -> dict[str, tuple[str, dict[str, Any]]]:
         return {p: (os.path.relpath(p, root), files.disk_facts(p)) for p in paths}
     fs, root = files.filesystem(folder)
     listed = fs.find(root, detail=True)
-    shown = {p: p.lstrip("/").removeprefix(root.strip("/")).lstrip("/") for p in listed}
-    seen = [p for p in listed if not any(map(_is_hidden, shown[p].split("/")))]
-    return {fs.unstrip_protocol(p): (shown[p], bucket_facts(listed[p])) for p in seen}
+    path_of = {p: p.lstrip("/").removeprefix(root.strip("/")).lstrip("/") for p in listed}
+    visible = [p for p in listed if not any(map(_is_hidden, path_of[p].split("/")))]
+    return {fs.unstrip_protocol(p): (path_of[p], bucket_facts(listed[p])) for p in visible}
 
 
 def _walk(root: str) -> Iterator[str]:
     """Yield the paths below a folder of this disk; one that a link leads to again is left out."""
     seen = {os.path.realpath(root)}
-    for above, folders, found in os.walk(root, followlinks=True):
-        shown = [name for name in sorted(folders) if not _is_hidden(name)]
+    for parent, folders, file_names in os.walk(root, followlinks=True):
+        visible = [name for name in sorted(folders) if not _is_hidden(name)]
         folders.clear()
-        for name in shown:
-            if (real := os.path.realpath(os.path.join(above, name))) not in seen:
-                seen.add(real)
+        for name in visible:
+            if (target := os.path.realpath(os.path.join(parent, name))) not in seen:
+                seen.add(target)
                 folders.append(name)
-        yield from (os.path.join(above, name) for name in found if not _is_hidden(name))
+        yield from (os.path.join(parent, name) for name in file_names if not _is_hidden(name))
 
 
 def _is_hidden(name: str) -> bool:
@@ -217,8 +217,8 @@ def _split_of(path: str, words: Mapping[str, str]) -> str | None:
     """Return the split that the name of a file says, or of the nearest of its folders."""
     for part in reversed(path.lower().split("/")):
         stem = part if (file := names.recognize(part)) is None else _stem(part, file)
-        found = re.findall(r"[^\W\d_]+", stem)
-        for word in (found[0], found[-1]) if found else ():
+        words_of_name = re.findall(r"[^\W\d_]+", stem)
+        for word in (words_of_name[0], words_of_name[-1]) if words_of_name else ():
             if word in words:
                 return words[word]
     return None
@@ -228,32 +228,33 @@ def _stem(name: str, file: CorpusFile) -> str:
     return name.removesuffix(f".{file.compression}").rpartition(".")[0]
 
 
-def _listed(folder: str, found: Mapping[str, CorpusFile | str]) -> Listing:
+def _listed(folder: str, choices: Mapping[str, CorpusFile | str]) -> Listing:
     """Return the files of the format that has most bytes; pass few bytes of others over."""
-    kept = {url: file for url, file in found.items() if isinstance(file, CorpusFile)}
-    passed = {url: why for url, why in found.items() if isinstance(why, str)}
-    stems = collections.Counter(url.removesuffix(f".{kept[url].compression}") for url in kept)
+    data = {url: file for url, file in choices.items() if isinstance(file, CorpusFile)}
+    passed_over = {url: why for url, why in choices.items() if isinstance(why, str)}
+    stems = collections.Counter(url.removesuffix(f".{data[url].compression}") for url in data)
     for url, n in stems.items():
         if n > 1:
             raise UserError(public(url), why="is there compressed too", to_set="delete one")
     sizes = collections.Counter[str]()
-    for file in kept.values():
+    for file in data.values():
         sizes[file.kind] += file.length or 0
     readable = [kind for kind in sizes if kind]
     most = max(readable, key=lambda kind: sizes[kind], default="")
-    others = {url: file for url, file in kept.items() if file.kind != most or not most}
+    others = {url: file for url, file in data.items() if file.kind != most or not most}
     if sum(file.length or 0 for file in others.values()) > _FEW_BYTES * sizes.total():
         first = next(iter(others.values()))
         if not first.kind:
             raise names.not_read(first.url)
-        suffix = next(u for u in kept if u not in others).rpartition(".")[2]
+        suffix = next(u for u in data if u not in others).rpartition(".")[2]
         raise UserError(
             str(first),
             why=f"is of another format than most of the files beside it ({most})",
             to_set="name the files that are data by a pattern, such as "
             f"{public(folder)}/*.{suffix}, several by files={{…}}, or move it away",
         )
-    passed |= dict.fromkeys(others, f"it is of another format than the data, {most}")
+    passed_over |= dict.fromkeys(others, f"it is of another format than the data, {most}")
     return Listing(
-        tuple(kept[url] for url in sorted(kept) if url not in others), tuple(sorted(passed.items()))
+        tuple(data[url] for url in sorted(data) if url not in others),
+        tuple(sorted(passed_over.items())),
     )

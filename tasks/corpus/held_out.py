@@ -1,7 +1,7 @@
 """Splits that are held out of a corpus's split 'train', by the hashes of its documents.
 
     shares = {"validation": 0.05, "test": 0.01}
-    of_split(shares, "test")                 # (500, 600): which of the BUCKETS of hashes
+    range_of(shares, "test")                 # (500, 600): which of the BUCKETS of hashes
     dataset = keep(dataset, (500, 600))      # the documents that fall into them
 
 A document's text alone decides its split, so the same documents are held out of the corpus in
@@ -23,8 +23,8 @@ Range = tuple[int, int]  # of buckets: the first, and the one after the last
 
 def check(shares: Mapping[str, float], splits: Iterable[str]) -> None:
     """Raise UserError unless the shares leave some of a split 'train'."""
-    found = shares.values()
-    if shares and not (min(found) > 0 and sum(found) < 1 and "train" in splits):
+    values = shares.values()
+    if shares and not (min(values) > 0 and sum(values) < 1 and "train" in splits):
         raise UserError(
             "held_out",
             dict(shares),
@@ -32,7 +32,7 @@ def check(shares: Mapping[str, float], splits: Iterable[str]) -> None:
         )
 
 
-def of_split(shares: Mapping[str, float], split: str) -> Range | None:
+def range_of(shares: Mapping[str, float], split: str) -> Range | None:
     """Return the buckets of a split, of 'train' those that are left; None: it has all documents."""
     end = 0
     for name, share in shares.items():

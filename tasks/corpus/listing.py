@@ -5,7 +5,7 @@
     listing.text_bytes()
     listing = listing.complete()            # what servers report of each file
     listing.identity()                      # what a data position depends on
-    Listing.of_another_host(json.loads(json.dumps(listing.as_json())))
+    Listing.from_json(json.loads(json.dumps(listing.as_json())))
 
 Nothing here retries: callers use `tasks.corpus.storage.retry`. In a pod the first host lists for
 all: the trainer broadcasts its JSON (`Corpora` in t5x/input_pipeline/corpora.py).
@@ -68,10 +68,10 @@ class Listing:
 
     def complete(self) -> "Listing":
         """Return the listing with all that servers report, by a request for each unknown file."""
-        report = functools.partial(_of_each_side, _reported)
+        report = functools.partial(_map_sides, _with_server_facts)
         with futures.ThreadPoolExecutor(_PROBES) as pool:
-            found = tuple(pool.map(report, self.files))
-        return dataclasses.replace(self, files=found, is_complete=True)
+            files_reported = tuple(pool.map(report, self.files))
+        return dataclasses.replace(self, files=files_reported, is_complete=True)
 
     def text_bytes(self) -> int | None:
         """Return roughly how many bytes of text the files have, None if it is unknown."""
@@ -104,27 +104,27 @@ class Listing:
         it is of what their servers report: lengths, and checksums, ETag or Last-Modified. Files of
         a commit on the hub cannot change, so they add nothing.
         """
-        stored = [each for file in self.files for each in file.stored]
-        most = SAMPLED_BYTES // max(sum(not each.remote for each in stored), 1)
+        stored = [file_stored for file in self.files for file_stored in file.stored]
+        most = SAMPLED_BYTES // max(sum(not file_stored.remote for file_stored in stored), 1)
         lines = []
-        for each in stored:
-            if not each.remote:
-                lines.append(f"{files.size(each)} {_sampled(each, most)}")
-            elif each.digest or not each.url.startswith("hf://"):
-                lines.append(f"{each.length} {each.digest or each.version}")
+        for file_stored in stored:
+            if not file_stored.remote:
+                lines.append(f"{files.size(file_stored)} {_sampled(file_stored, most)}")
+            elif file_stored.digest or not file_stored.url.startswith("hf://"):
+                lines.append(f"{file_stored.length} {file_stored.digest or file_stored.version}")
         return zlib.crc32("\n".join(lines).encode())
 
     def as_json(self) -> list[list]:
-        """Return the files as JSON, for `of_another_host`."""
+        """Return the files as JSON, for `from_json`."""
         return [list(dataclasses.astuple(file)) for file in self.files]
 
     @classmethod
-    def of_another_host(cls, listed: list[list]) -> "Listing":
+    def from_json(cls, listed: list[list]) -> "Listing":
         """Return a listing that another host has made; of local files with what this host has."""
-        here = functools.partial(_of_each_side, _on_this_disk)
-        found = tuple(here(_from_json(fields)) for fields in listed)
-        hub.know_files(found)
-        return cls(found, is_complete=True)
+        look_here = functools.partial(_map_sides, _with_disk_facts)
+        files_here = tuple(look_here(_from_json(fields)) for fields in listed)
+        hub.know_files(files_here)
+        return cls(files_here, is_complete=True)
 
 
 def _unsigned(url: str) -> str:
@@ -133,26 +133,26 @@ def _unsigned(url: str) -> str:
     return address if "://" in url and _SIGNED.search(query) else url
 
 
-def _of_each_side(fn: Callable[[CorpusFile], CorpusFile], file: CorpusFile) -> CorpusFile:
+def _map_sides(fn: Callable[[CorpusFile], CorpusFile], file: CorpusFile) -> CorpusFile:
     return join([fn(side) for side in file.sides]) if file.sides else fn(file)
 
 
-def _reported(file: CorpusFile) -> CorpusFile:
+def _with_server_facts(file: CorpusFile) -> CorpusFile:
     if not file.on_web or None not in (file.length, file.version):
         return file
-    found = files.facts(file)
-    return dataclasses.replace(file, length=found.length, version=found.version)
+    facts = files.facts(file)
+    return dataclasses.replace(file, length=facts.length, version=facts.version)
 
 
-def _on_this_disk(file: CorpusFile) -> CorpusFile:
+def _with_disk_facts(file: CorpusFile) -> CorpusFile:
     if file.remote or not os.path.exists(file.url):
         return file
     return dataclasses.replace(file, **files.disk_facts(file.url))
 
 
 def _from_json(fields: list) -> CorpusFile:
-    *own, sides = fields
-    return dataclasses.replace(CorpusFile(*own), sides=tuple(map(_from_json, sides)))
+    *values, sides = fields
+    return dataclasses.replace(CorpusFile(*values), sides=tuple(map(_from_json, sides)))
 
 
 def _sampled(file: CorpusFile, most: int) -> int:
@@ -227,15 +227,15 @@ def match_files(patterns: Iterable[str], kind: str | None = None) -> tuple[Corpu
       UserError: a pattern matches nothing, or a file whose name has no known suffix, or is of
         http, where files cannot be listed; a list of addresses is empty.
     """
-    found: dict[str, CorpusFile] = {}
+    matches: dict[str, CorpusFile] = {}
     for pattern in patterns:
-        if not (known := expand(pattern)):
+        if not (facts_by_url := expand(pattern)):
             raise no_match(pattern)
-        for url, facts in known.items():
+        for url, facts in facts_by_url.items():
             if (file := names.recognize(url, kind)) is None:
                 raise names.not_read(url)
-            found[url] = dataclasses.replace(file, **facts)
-    return tuple(found[url] for url in sorted(found))
+            matches[url] = dataclasses.replace(file, **facts)
+    return tuple(matches[url] for url in sorted(matches))
 
 
 def no_match(pattern: str) -> UserError:
@@ -255,8 +255,8 @@ def expand(pattern: str) -> dict[str, dict[str, Any]]:
     if members and (file := names.recognize(archive)) and file.kind == "tar":
         return {url: {**facts, "members": members} for url, facts in expand(archive).items()}
     if "://" not in pattern:
-        found = glob.glob(os.path.expanduser(pattern), recursive=True)
-        paths = [os.path.abspath(path) for path in found]
+        paths_matched = glob.glob(os.path.expanduser(pattern), recursive=True)
+        paths = [os.path.abspath(path) for path in paths_matched]
         return {p: files.disk_facts(p) for p in paths if os.path.isfile(p)}
     if pattern.startswith("http"):
         if "*" in (path := urllib.parse.urlsplit(pattern).path) or "[" in path:
@@ -274,8 +274,8 @@ def expand(pattern: str) -> dict[str, dict[str, Any]]:
         return {}
     # The hub would ask for the last commit of each file too.
     options = {"expand_info": False} if pattern.startswith("hf://") else {}
-    found = fs.glob(path, detail=True, **options)
-    return {fs.unstrip_protocol(p): bucket_facts(info) for p, info in found.items()}
+    paths_matched = fs.glob(path, detail=True, **options)
+    return {fs.unstrip_protocol(p): bucket_facts(info) for p, info in paths_matched.items()}
 
 
 def _expand_list(url: str) -> dict[str, dict[str, Any]]:
@@ -283,13 +283,15 @@ def _expand_list(url: str) -> dict[str, dict[str, Any]]:
 
     After a "#" follow patterns, with "|" between them; then a file's name must match one of them.
     """
-    url, _, wanted = url.partition("#")
+    url, _, name_patterns = url.partition("#")
     with files.open_stream(cast(CorpusFile, names.recognize(url, "text"))) as stream:
         lines = [line.strip() for line in stream.read().decode("utf-8-sig").splitlines()]
-    found: dict[str, dict[str, Any]] = {}
+    facts_by_url: dict[str, dict[str, Any]] = {}
     for line in lines:
         name = line.rsplit("/", 1)[-1]
-        fits = any(fnmatch.fnmatchcase(name, each) for each in (wanted or "*").split("|"))
+        fits = any(
+            fnmatch.fnmatchcase(name, pattern) for pattern in (name_patterns or "*").split("|")
+        )
         if line and not line.startswith("#") and fits:
             address = _relative_to(url, line)
             scheme = address.partition("://")[0] if "://" in address else "file"
@@ -302,12 +304,12 @@ def _expand_list(url: str) -> dict[str, dict[str, Any]]:
                 )
             if not (matches := expand(address)):
                 raise no_match(address).at(public(url))
-            found |= matches
-    if not found:
-        which = f" that matches {wanted!r}" if wanted else ""
-        to_set = "" if wanted else "write one address a line into it"
+            facts_by_url |= matches
+    if not facts_by_url:
+        which = f" that matches {name_patterns!r}" if name_patterns else ""
+        to_set = "" if name_patterns else "write one address a line into it"
         raise UserError(public(url), why=f"is a list that names no file{which}", to_set=to_set)
-    return found
+    return facts_by_url
 
 
 def _relative_to(url: str, address: str) -> str:

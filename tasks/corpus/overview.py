@@ -129,7 +129,7 @@ def overview(source: CorpusSource, split: str) -> Overview:
         texts = [text for batch in source.texts(split) for text in batch]
         documents = len(texts)
         parts = {
-            name: len(held_out.among(texts, held_out.of_split(shares, name))) for name in shares
+            name: len(held_out.among(texts, held_out.range_of(shares, name))) for name in shares
         }
     looks_like, documents_are = _looks_like(source, listing)
     return Overview(

@@ -75,10 +75,10 @@ def permute(positions: np.ndarray, n: int, key: Sequence[int]) -> np.ndarray:
             sides[side] = sides[side] ^ (_mixed(sides[1 - side] + round_key) & masks[side])
         return (sides[0] << low) | sides[1]
 
-    found = permute_power_of_two(positions.astype(np.uint64))
-    while len(outside := np.flatnonzero(found >= n)):
-        found[outside] = permute_power_of_two(found[outside])
-    return found.astype(np.int64)
+    numbers = permute_power_of_two(positions.astype(np.uint64))
+    while len(outside := np.flatnonzero(numbers >= n)):
+        numbers[outside] = permute_power_of_two(numbers[outside])
+    return numbers.astype(np.int64)
 
 
 def _mixed(x: np.ndarray) -> np.ndarray:
@@ -157,7 +157,7 @@ class RecordStore:
     def _read_files(self) -> mmap.mmap | bytes:
         started, split = time.monotonic(), self._split
         try:
-            found = self._store_all()
+            texts = self._store_all()
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
@@ -172,7 +172,7 @@ class RecordStore:
             "corpus %s: read %d records of split %r in %.1f s, to permute all of them",
             *(split.corpus, len(self._entries), split.name, time.monotonic() - started),
         )
-        return found
+        return texts
 
     def _store_all(self) -> mmap.mmap | bytes:
         split = self._split
@@ -231,9 +231,9 @@ class RecordStore:
 
 
 def _cut(stored: Sequence[BinaryIO], marks: Sequence[int]) -> None:
-    for each, mark in zip(stored, marks, strict=True):
-        each.seek(mark)
-        each.truncate()
+    for file, mark in zip(stored, marks, strict=True):
+        file.seek(mark)
+        file.truncate()
 
 
 def _temporary() -> BinaryIO:

@@ -43,14 +43,14 @@ class SplitPart(NamedTuple):
 
 def parse(split: str) -> SplitPart | None:
     """Return the slice that a name of a split means, None if it is all of a split."""
-    found = _SLICE.fullmatch(split)
-    return SplitPart(found[1], found[2] or "", found[3] or "") if found else None
+    match = _SLICE.fullmatch(split)
+    return SplitPart(match[1], match[2] or "", match[3] or "") if match else None
 
 
 def full(split: str) -> str:
     """Return the name of the split that a slice is of, or the name itself."""
-    found = parse(split)
-    return found.split if found else split
+    part = parse(split)
+    return part.split if part else split
 
 
 class Splits(tuple[str, ...]):

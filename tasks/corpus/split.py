@@ -49,7 +49,7 @@ class CorpusSplit:
 
     def screen(self, file: CorpusFile, records: list) -> Screened:
         """Return the documents in some records of `file`, or why they are skipped."""
-        return screen(records, self.column.of_file(file.url), self.max_chars)
+        return screen(records, self.column.for_file(file.url), self.max_chars)
 
     def in_small_parts(self) -> "CorpusSplit":
         """Return the split in parts of which little has to be read to see its beginning."""

@@ -56,9 +56,11 @@ def call(fn: Callable, result: tf.TensorSpec | Sequence[tf.TensorSpec], *args: t
     answer = guard(fn, nothing[0] if is_one else nothing)
     dtypes = [spec.dtype for spec in specs]
     # Eagerly, a list of one tensor comes back as the tensor.
-    found = tf.nest.flatten(tf.numpy_function(answer, args, dtypes, stateful=False))
-    shaped = [tf.ensure_shape(each, spec.shape) for each, spec in zip(found, specs, strict=True)]
-    return shaped[0] if is_one else shaped
+    tensors = tf.nest.flatten(tf.numpy_function(answer, args, dtypes, stateful=False))
+    results = [
+        tf.ensure_shape(tensor, spec.shape) for tensor, spec in zip(tensors, specs, strict=True)
+    ]
+    return results[0] if is_one else results
 
 
 def _nothing(spec: tf.TensorSpec) -> np.ndarray:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
 from common.errors import UserError
-from tasks.corpus.records.values import of_json_lines
+from tasks.corpus.records.values import json_records
 from tasks.corpus.storage.chunks import stream_of
 from tasks.corpus.storage.files import CorpusFile
 from tasks.corpus.storage.signatures import what_else
@@ -91,7 +91,7 @@ def _layout(head: bytes, kind: str) -> str:
     try:
         json.loads(first)
     except (ValueError, RecursionError):
-        in_lines = any(isinstance(each, dict) for each in of_json_lines([first]))
+        in_lines = any(isinstance(each, dict) for each in json_records([first]))
         is_open = first.rstrip().endswith((b"{", b"[", b",")) or text.startswith(b"[")
         return "json" if is_open and not in_lines else "jsonl"
     return "jsonl"
@@ -106,15 +106,15 @@ def with_contents(stream: BinaryIO, file: CorpusFile) -> tuple[Contents, BinaryI
       UserError: it is something else.
     """
     head = stream.read(HEAD_BYTES)
-    found = of_head(head, file)
+    described = check_head(head, file)
     data: Iterator[bytes] = itertools.chain([head], iter(lambda: stream.read(_READ_BYTES), b""))
-    if found.encoding != "utf-8":
-        text = codecs.iterdecode(data, found.encoding, "surrogatepass")
+    if described.encoding != "utf-8":
+        text = codecs.iterdecode(data, described.encoding, "surrogatepass")
         data = codecs.iterencode(text, "utf-8", "surrogatepass")
-    return found, stream_of(data)
+    return described, stream_of(data)
 
 
-def of_head(head: bytes, file: CorpusFile) -> Contents:
+def check_head(head: bytes, file: CorpusFile) -> Contents:
     """Return what a text file is, as `look` does, with its name in the sentence."""
     try:
         return look(head, file.kind, file.on_web)

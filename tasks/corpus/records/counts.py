@@ -29,11 +29,11 @@ _BITS = {name: 1 << i for i, name in enumerate(CODED)}
 code = _BITS.__getitem__
 
 
-def of_codes(codes: np.ndarray) -> Counter[str]:
+def count_codes(codes: np.ndarray) -> Counter[str]:
     """Return the counts by name of records and copies with these codes, int [k]."""
     counts = Counter({"read": len(codes)})
-    for found, n in zip(*np.unique(codes, return_counts=True), strict=True):
-        counts.update({name: int(n) for name, bit in _BITS.items() if found & bit})
+    for bits, n in zip(*np.unique(codes, return_counts=True), strict=True):
+        counts.update({name: int(n) for name, bit in _BITS.items() if bits & bit})
     counts["read"] -= counts[EXTRA_COPIES]
     return counts
 
@@ -58,7 +58,7 @@ class RecordCounter:
 
     def add_records(self, split: str, codes: np.ndarray) -> None:
         """Add records and copies with these codes, int [k]."""
-        self.add(of_codes(codes), split)
+        self.add(count_codes(codes), split)
 
     def skip_file(self, split: str, file: object, error: Exception) -> None:
         """Count a file of a split that cannot be read, and log why."""
@@ -97,9 +97,9 @@ class RecordCounter:
             total: Counter[str] = sum(mine, Counter())
             of_split = (shards for of, shards in self._epochs.items() if split in (None, of))
             epochs = [min(shards.values()) for shards in of_split if shards]
-            found = {name: total[name] for name in ("read", *CODED, *NOTES, MADE, *TEXTS)}
-            found[BAD_FILES] = sum(split in (None, of) for of, _ in self._bad_files)
-            return {**found, "epochs": max(epochs, default=0)}
+            numbers = {name: total[name] for name in ("read", *CODED, *NOTES, MADE, *TEXTS)}
+            numbers[BAD_FILES] = sum(split in (None, of) for of, _ in self._bad_files)
+            return {**numbers, "epochs": max(epochs, default=0)}
 
     def skipped(self) -> str:
         """Return how many records were skipped by reason, as "2 empty, 1 null", or "none"."""
@@ -108,8 +108,8 @@ class RecordCounter:
     def sentence(self, split: str | None = None) -> str:
         """Return the counts as one line for the log."""
         counts = self.counts(split)
-        shown = [name for name in (*CHANGES, EXTRA_COPIES, *NOTES) if counts[name]]
-        notes = [f"{counts[name]} {name.replace('_', ' ')}, " for name in shown]
+        names = [name for name in (*CHANGES, EXTRA_COPIES, *NOTES) if counts[name]]
+        notes = [f"{counts[name]} {name.replace('_', ' ')}, " for name in names]
         if counts[BAD_FILES]:
             notes.append(f"skipped {counted(counts[BAD_FILES], 'bad file')}, ")
         epochs = counted(counts["epochs"], "epoch")
@@ -126,5 +126,5 @@ class RecordCounter:
 
 
 def _reasons(counts: Mapping[str, int]) -> str:
-    found = [(counts[name], name.removeprefix("skipped_")) for name in SKIPS]
-    return ", ".join(f"{n} {reason.replace('_', ' ')}" for n, reason in found if n) or "none"
+    numbers = [(counts[name], name.removeprefix("skipped_")) for name in SKIPS]
+    return ", ".join(f"{n} {reason.replace('_', ' ')}" for n, reason in numbers if n) or "none"

@@ -6,7 +6,7 @@ column = Column("body", copies={"quality": {7: 1, 9: 2}})
 column = Column("body", file_copies={"10_*": 3, "9_*": 2})
 found = screen(records, column, max_chars=1_000_000)
 found.usable                 # [(b"un text",), …]
-counts.of_codes(found.codes) # {'read': 512, 'skipped_empty': 2}
+counts.count_codes(found.codes) # {'read': 512, 'skipped_empty': 2}
 """
 
 import bisect
@@ -96,9 +96,9 @@ class Column:
         self._of_file = 1  # copies of each record of the file that is read
         # By column, the numbers from which on, and how often below the first and from each.
         self._steps = {k: ([*steps], [0, *steps.values()]) for k, steps in self.copies.items()}
-        parsed = [each for each in string.Formatter().parse(name) if each[1] is not None]
-        self._of = tuple(dict.fromkeys(cast(str, each[1]) for each in parsed)) or (name,)
-        self._is_template = bool(parsed)
+        parts = [part for part in string.Formatter().parse(name) if part[1] is not None]
+        self._of = tuple(dict.fromkeys(cast(str, part[1]) for part in parts)) or (name,)
+        self._is_template = bool(parts)
         self._template = _numbered(name, self._of)
         self.text_fields = self._of
         # All that must be read.
@@ -121,23 +121,23 @@ class Column:
         # Lists are searched by equality, since a record's value may be a list or an object itself.
         return all(value(record, key) in values for key, values in self._where.items())
 
-    def of_file(self, url: str) -> "Column":
+    def for_file(self, url: str) -> "Column":
         """Return the column with the copies that `file_copies` gives the file at that address."""
         if not self.file_copies:
             return self
-        name, found = url.rpartition("/")[2], copy.copy(self)
+        name, column = url.rpartition("/")[2], copy.copy(self)
         fits = (n for pattern, n in self.file_copies.items() if fnmatch.fnmatchcase(name, pattern))
-        found._of_file = next(fits, 1)
-        return found
+        column._of_file = next(fits, 1)
+        return column
 
     def count_copies(self, record: Mapping) -> int:
         """Return how often an epoch has the record."""
-        found = self._of_file
+        copies = self._of_file
         for key, (limits, counts) in self._steps.items():
             number = value(record, key)
             if isinstance(number, int | float) and number == number:
-                found *= counts[bisect.bisect_right(limits, number)]
-        return found
+                copies *= counts[bisect.bisect_right(limits, number)]
+        return copies
 
     def extract(self, record: Mapping) -> Any:
         """Return the text of each feature, or the value in place of one that is no text."""
@@ -148,14 +148,14 @@ class Column:
         """Return the record's text, None if a column is null or absent, or a value that is none."""
         values = [value(record, field) for field in self._of]
         if self._joined is not None:
-            values = [_joined(each, self._joined) for each in values]
+            values = [_joined(text, self._joined) for text in values]
         if not self._is_template:
             return values[0]
-        if any(each is None for each in values):
+        if any(text is None for text in values):
             return None
-        for each in values:
-            if isinstance(each, _CONTAINERS):
-                return each
+        for text in values:
+            if isinstance(text, _CONTAINERS):
+                return text
         try:
             return self._template.format(*values)
         except (TypeError, ValueError):  # a format such as {year:04d} does not suit the value
@@ -166,12 +166,12 @@ class Column:
         return self._is_template and not all(isinstance(value(record, f), str) for f in self._of)
 
 
-def _joined(found: Any, between: str) -> Any:
+def _joined(items: Any, between: str) -> Any:
     """Return the text of a list of texts and of nulls; other values as they are."""
-    if not isinstance(found, list):
-        return found
-    texts = [each for each in found if each is not None]
-    return between.join(texts) if all(isinstance(each, str) for each in texts) else found
+    if not isinstance(items, list):
+        return items
+    texts = [text for text in items if text is not None]
+    return between.join(texts) if all(isinstance(text, str) for text in texts) else items
 
 
 def _numbered(template: str, fields: Sequence[str]) -> str:
@@ -329,9 +329,9 @@ def screen(records: Iterable, column: Column, max_chars: int) -> Screened:
             how |= code("kept_with_replaced_characters")
             readable = (text.replace(UNREADABLE, "\ufffd") for text in texts)
             document = tuple(text.encode("utf-8", "replace") for text in readable)
-        more = column.count_copies(record) - 1
-        documents += [document] * (1 + more)
-        codes += [how, *[code(EXTRA_COPIES)] * more]
+        extra = column.count_copies(record) - 1
+        documents += [document] * (1 + extra)
+        codes += [how, *[code(EXTRA_COPIES)] * extra]
     return Screened(documents, np.array(codes, np.int32), labels)
 
 

@@ -92,21 +92,21 @@ class PartLayout:
         if file.kind == "parquet":  # which has a schema
             return self._rows(file, part)
         if self._by_bytes(file):
-            found = iter([self._lines(file, *self._bounds(file, part))])
+            batches = iter([self._lines(file, *self._bounds(file, part))])
             beginning = lambda: self._beginning(file)
         else:
-            found, beginning = _in_batches(self._stream(file)), None
+            batches, beginning = _in_batches(self._stream(file)), None
         if part:
-            return found
+            return batches
         return _check_beginning(
-            self.fields if required is None else required, found, file, beginning
+            self.fields if required is None else required, batches, file, beginning
         )
 
     def _lines(self, file: CorpusFile, start: int, stop: int) -> list:
-        found = lines.between(file, start, stop, self.longest)
+        contents_of_lines = lines.read_between(file, start, stop, self.longest)
         if file.kind == "jsonl":
-            return list(values.of_json_lines(found))
-        return [values.of_text_line(line) for line in found]
+            return list(values.json_records(contents_of_lines))
+        return [values.text_record(line) for line in contents_of_lines]
 
     def _beginning(self, file: CorpusFile) -> list:
         """Return the records of a part of the usual size."""
@@ -143,16 +143,16 @@ class PartLayout:
         if file.kind in ("parquet", "tar"):
             raise UserError(str(file), why="cannot be read in an archive", to_set="unpack it")
         try:
-            found, stream = contents.with_contents(raw, file)
-            if found.kind in ("csv", "tsv"):
+            described, stream = contents.with_contents(raw, file)
+            if described.kind in ("csv", "tsv"):
                 text = io.TextIOWrapper(stream, "utf-8-sig", errors="surrogateescape", newline="")
                 yield from _csv_rows(text, file, self.fields, self.longest)
-            elif found.kind == "json":
-                yield from values.of_json_text(stream, self.longest)
-            elif found.kind == "jsonl":
-                yield from values.of_json_lines(lines.of_stream(stream, self.longest))
+            elif described.kind == "json":
+                yield from values.json_text_records(stream, self.longest)
+            elif described.kind == "jsonl":
+                yield from values.json_records(lines.read_lines(stream, self.longest))
             else:
-                texts: Iterator = map(values.of_text_line, lines.of_stream(stream, self.longest))
+                texts: Iterator = map(values.text_record, lines.read_lines(stream, self.longest))
                 if self.documents == "files":
                     texts = iter([_joined(texts, self.longest, "\n")])
                 elif self.documents == "paragraphs":
@@ -175,9 +175,9 @@ def contents_of(file: CorpusFile) -> Contents:
         return Contents(file.kind, "utf-8")
     if not file.compression and files.has_ranges(file):
         length = files.known_size(file)
-        return contents.of_head(files.read_range(file, 0, min(HEAD_BYTES, length)), file)
+        return contents.check_head(files.read_range(file, 0, min(HEAD_BYTES, length)), file)
     with files.open_stream(file) as stream:
-        return contents.of_head(stream.read(HEAD_BYTES), file)
+        return contents.check_head(stream.read(HEAD_BYTES), file)
 
 
 def _in_batches(records: Iterator) -> Iterator[list]:
@@ -214,10 +214,10 @@ def _csv_rows(text: TextIO, file: CorpusFile, fields: Sequence[str], longest: in
                 )
             yield line
 
-    found = bounded()
-    header = next(found, "")
+    text_lines = bounded()
+    header = next(text_lines, "")
     delimiter = _delimiter(header, file.kind, fields)
-    rows = csv.DictReader(itertools.chain([header], found), delimiter=delimiter, strict=True)
+    rows = csv.DictReader(itertools.chain([header], text_lines), delimiter=delimiter, strict=True)
     line = 1
     try:
         _ = rows.fieldnames  # reads the header
@@ -238,8 +238,8 @@ def _delimiter(header: str, kind: str, fields: Sequence[str]) -> str:
     """Return the delimiter by which a header has most of the wanted columns, or most columns."""
 
     def columns(delimiter: str) -> tuple[int, int]:
-        found = next(csv.reader([header], delimiter=delimiter), [])
-        return len(set(found) & set(fields)), len(found)
+        header_names = next(csv.reader([header], delimiter=delimiter), [])
+        return len(set(header_names) & set(fields)), len(header_names)
 
     return max(_DELIMITERS[kind], key=columns)
 
@@ -259,11 +259,13 @@ def _parallel_lines(file: CorpusFile, longest: int) -> Iterator:
     """Yield {"source", "target"} of two files, line by line."""
     with contextlib.ExitStack() as stack:
         opened = [(stack.enter_context(files.open_stream(side)), side) for side in file.sides]
-        streams = [contents.with_contents(*each)[1] for each in opened]
-        for pair in itertools.zip_longest(*(lines.of_stream(each, longest) for each in streams)):
+        streams = [contents.with_contents(*side_stream)[1] for side_stream in opened]
+        for pair in itertools.zip_longest(
+            *(lines.read_lines(side_stream, longest) for side_stream in streams)
+        ):
             if None in pair:
                 raise UserError(str(file), why="have different numbers of lines")
-            rows = [values.of_text_line(line) for line in pair]
+            rows = [values.text_record(line) for line in pair]
             texts = zip(PARALLEL_COLUMNS, rows, strict=True)
             bad = [row for row in rows if row in UNUSABLE]
             yield bad[0] if bad else {k: row["text"] for k, row in texts}
@@ -289,14 +291,14 @@ def _divided(texts: Iterator, separator: str, longest: int, between: str) -> Ite
 
 
 def _joined(group: Iterator, longest: int, between: str) -> Any:
-    found: list[str] = []
+    texts: list[str] = []
     length = 0
     for line in group:
         text = line["text"].strip() if isinstance(line, dict) else UNREADABLE
         length += longest + 1 if line is TOO_LONG else len(text)
         if length <= longest:
-            found.append(text)
-    return TOO_LONG if length > longest else {"text": between.join(found)}
+            texts.append(text)
+    return TOO_LONG if length > longest else {"text": between.join(texts)}
 
 
 def _missing_column(column: str, known: Iterable[str], file: CorpusFile) -> UserError:
@@ -314,8 +316,8 @@ def columns_missing(
 
     They are read in random order, some at a time.
     """
-    found = [file for file in files if file.kind == "parquet"]
-    random.Random(0).shuffle(found)
+    with_footers = [file for file in files if file.kind == "parquet"]
+    random.Random(0).shuffle(with_footers)
     end = time.monotonic() + seconds
 
     def check(file: CorpusFile) -> UserError | None:
@@ -327,15 +329,15 @@ def columns_missing(
         return None
 
     with futures.ThreadPoolExecutor(_FOOTERS) as pool:
-        return [error for error in pool.map(check, found) if error]
+        return [error for error in pool.map(check, with_footers) if error]
 
 
 def check_columns(file: CorpusFile, fields: Sequence[str]) -> None:
     """Raise UserError for a column that a parquet file lacks, by its footer."""
     if file.kind == "parquet":
-        known = parquet.column_names(file)
-        for missing in (field for field in fields if field not in known):
-            raise _missing_column(missing, known, file)
+        columns = parquet.column_names(file)
+        for missing in (field for field in fields if field not in columns):
+            raise _missing_column(missing, columns, file)
 
 
 def _check_beginning(

@@ -1,7 +1,7 @@
 """Lines of a file, each complete; one that is longer than allowed is TOO_LONG and never held.
 
-between(file, 0, 1 << 20, longest=80_000_000)     # those that begin in the first MiB
-of_stream(stream, longest=80_000_000)
+read_between(file, 0, 1 << 20, longest=80_000_000)     # those that begin in the first MiB
+read_lines(stream, longest=80_000_000)
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from tasks.corpus.storage.files import CorpusFile
 _SKIPPED_BYTES = 1 << 16  # at a time
 
 
-def of_stream(stream: BinaryIO, longest: int) -> Iterator[Any]:
+def read_lines(stream: BinaryIO, longest: int) -> Iterator[Any]:
     """Yield the lines of a stream, with their ends."""
     while line := stream.readline(longest + 1):
         if len(line) <= longest or line.endswith(b"\n"):
@@ -25,7 +25,7 @@ def of_stream(stream: BinaryIO, longest: int) -> Iterator[Any]:
             yield TOO_LONG
 
 
-def between(file: CorpusFile, start: int, stop: int, longest: int) -> list[Any]:
+def read_between(file: CorpusFile, start: int, stop: int, longest: int) -> list[Any]:
     """Return the non-empty lines that begin at bytes `start`..`stop`-1, without their ends."""
     end = files.known_size(file)
     # The last line ends behind `stop`: mostly within some slack, which the same read covers.
@@ -40,12 +40,12 @@ def between(file: CorpusFile, start: int, stop: int, longest: int) -> list[Any]:
     last_line = max(data.rfind(b"\n", 0, last_byte) + 1, first)
     while b"\n" not in data[last_byte:] and reach < end and len(data) <= last_line + longest:
         slack = max(4 * slack, 64)
-        more = min(reach + slack, end, first_byte + last_line + longest + 1)
-        data += files.read_range(file, reach, more)
-        reach = more
+        beyond = min(reach + slack, end, first_byte + last_line + longest + 1)
+        data += files.read_range(file, reach, beyond)
+        reach = beyond
     last = data.find(b"\n", last_byte)
     lines = data[first : len(data) if last < 0 else last].split(b"\n")
-    found = [line for line in lines if line.strip()]
+    nonblank = [line for line in lines if line.strip()]
     if len(data) > longest:
-        return [TOO_LONG if len(line) > longest else line for line in found]
-    return found
+        return [TOO_LONG if len(line) > longest else line for line in nonblank]
+    return nonblank

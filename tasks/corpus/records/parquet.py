@@ -31,7 +31,7 @@ def _paths(field: Any) -> Iterator[str]:
         inner = inner.value_type
     yield field.name
     if pa.types.is_struct(inner):
-        yield from (f"{field.name}.{path}" for each in inner for path in _paths(each))
+        yield from (f"{field.name}.{path}" for child in inner for path in _paths(child))
 
 
 def _as_text(kind: Any) -> Any:
@@ -107,7 +107,7 @@ def _naming_damage(file: CorpusFile) -> Iterator[None]:
 
 def _column_ranges(row_group: Any, columns: Sequence[str]) -> list[tuple[int, int]]:
     """Return the byte ranges of the wanted columns of a row group, adjacent ones merged."""
-    found = []
+    ranges = []
     names = tuple(f"{column}." for column in columns)
     for i in range(row_group.num_columns):
         column = row_group.column(i)
@@ -115,9 +115,9 @@ def _column_ranges(row_group: Any, columns: Sequence[str]) -> list[tuple[int, in
             start = column.data_page_offset
             if column.has_dictionary_page:
                 start = min(start, column.dictionary_page_offset)
-            found.append((start, start + column.total_compressed_size))
+            ranges.append((start, start + column.total_compressed_size))
     merged: list[tuple[int, int]] = []
-    for start, stop in sorted(found):
+    for start, stop in sorted(ranges):
         if merged and start <= merged[-1][1]:
             merged[-1] = (merged[-1][0], max(stop, merged[-1][1]))
         else:

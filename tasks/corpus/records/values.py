@@ -1,6 +1,6 @@
 """Records of lines and of JSON texts, and the value at a path in a record.
 
-    of_json_lines([b'{"text": "a"}', b'{"text": "b"} {"text": "c"}'])     # three records
+    json_records([b'{"text": "a"}', b'{"text": "b"} {"text": "c"}'])     # three records
     value({"meta": {"text": "a"}}, "meta.text")                           # "a"
 
 A record is a dict, or MALFORMED, NOT_UTF8 or TOO_LONG.
@@ -22,7 +22,7 @@ _STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[\]{}]', re.DOTALL)
 _decode = json.JSONDecoder().raw_decode
 
 
-def of_text_line(line: Any) -> Any:
+def text_record(line: Any) -> Any:
     """Return a line of plain text as a record; TOO_LONG stays so."""
     if line is TOO_LONG:
         return line
@@ -32,7 +32,7 @@ def of_text_line(line: Any) -> Any:
         return NOT_UTF8
 
 
-def of_json_lines(lines: Iterable) -> Iterator:
+def json_records(lines: Iterable) -> Iterator:
     """Yield the records of lines, each an object, several, an array of them, or blank."""
     for line in lines:
         if line is TOO_LONG:
@@ -51,7 +51,7 @@ def of_json_lines(lines: Iterable) -> Iterator:
             if isinstance(record, dict):
                 yield record
             elif record and isinstance(record, list) and isinstance(record[0], dict):
-                yield from (each if isinstance(each, dict) else MALFORMED for each in record)
+                yield from (item if isinstance(item, dict) else MALFORMED for item in record)
             else:
                 yield MALFORMED
 
@@ -69,7 +69,7 @@ def _several(text: str) -> Iterator:
         at = _beyond_separators(text, at)
 
 
-def of_json_text(stream: BinaryIO, longest: int) -> Iterator:
+def json_text_records(stream: BinaryIO, longest: int) -> Iterator:
     """Yield the records of arrays or of objects one after the other, in any layout.
 
     No more than two records are held, of at most `longest` bytes each.
@@ -86,8 +86,8 @@ def of_json_text(stream: BinaryIO, longest: int) -> Iterator:
             depth, at = depth + (1 if bracket == "[" else -1), at + 1
             if depth < 0:
                 raise json.JSONDecodeError("an array ends that did not begin", text, at - 1)
-        elif found := _item(text, at, ended):
-            item, at = found
+        elif parsed := _item(text, at, ended):
+            item, at = parsed
             n = _READ_BYTES
             yield item if isinstance(item, dict) else MALFORMED
         elif ended or len(text) - at > longest:
@@ -135,11 +135,11 @@ def value(record: Mapping, path: str) -> Any:
     """
     if path in record:
         return record[path]
-    column, _, rest = path.partition(".")
-    inner = record.get(column) if rest else None
-    if isinstance(inner, list):
-        return [value(each, rest) if isinstance(each, Mapping) else None for each in inner]
-    return value(inner, rest) if isinstance(inner, Mapping) else None
+    column, _, path_inside = path.partition(".")
+    inside = record.get(column) if path_inside else None
+    if isinstance(inside, list):
+        return [value(item, path_inside) if isinstance(item, Mapping) else None for item in inside]
+    return value(inside, path_inside) if isinstance(inside, Mapping) else None
 
 
 def paths(record: Mapping) -> Iterator[str]:

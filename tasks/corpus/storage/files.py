@@ -91,9 +91,11 @@ def disk_facts(path: str) -> dict[str, Any]:
 def facts(file: CorpusFile) -> Facts:
     """Return what is known of a stored file; ask its server or bucket at most once."""
     if file.on_web:
-        found = http_files.probe(file.url)
-        length = found.length if file.length is None else file.length
-        return dataclasses.replace(found, length=length, version=file.version or found.version)
+        reported = http_files.probe(file.url)
+        length = reported.length if file.length is None else file.length
+        return dataclasses.replace(
+            reported, length=length, version=file.version or reported.version
+        )
     if file.length is not None:
         return Facts(file.length, file.version)
     if not file.remote:
@@ -104,17 +106,17 @@ def facts(file: CorpusFile) -> Facts:
 
 def size(file: CorpusFile) -> int | None:
     """Return the size of `file` in bytes, or None if its server does not report it."""
-    sizes = [facts(each).length if each.length is None else each.length for each in file.stored]
+    sizes = [facts(part).length if part.length is None else part.length for part in file.stored]
     return None if None in sizes else sum(n or 0 for n in sizes)
 
 
 def known_size(file: CorpusFile) -> int:
     """Return the size of a file that is read by byte ranges, which every such server reports."""
-    if (found := size(file)) is None:
+    if (length := size(file)) is None:
         raise UserError(
             str(file), why="is stored without its size", to_set="copy it to a disk or bucket"
         )
-    return found
+    return length
 
 
 def has_ranges(file: CorpusFile) -> bool:

@@ -54,11 +54,13 @@ def find_splits(
                 return _copy_in_parquet(corpus, config, revision, why="")
         raise _explain(error, corpus, config) from error
     else:
-        urls = {str(s): list(found) for s, found in (builder.config.data_files or {}).items()}
+        urls = {
+            str(s): list(addresses) for s, addresses in (builder.config.data_files or {}).items()
+        }
         # Of archives `datasets` makes columns, which the copy in parquet has.
-        known = lambda url: None if (f := names.recognize(url)) and f.kind == "tar" else f
-        splits = {split: [known(url) for url in found] for split, found in urls.items()}
-        if not any(None in found for found in splits.values()):
+        file_of = lambda url: None if (f := names.recognize(url)) and f.kind == "tar" else f
+        splits = {split: [file_of(url) for url in addresses] for split, addresses in urls.items()}
+        if not any(None in addresses for addresses in splits.values()):
             _say_renamed(corpus)
             return splits  # type: ignore[return-value]  # without None
         why = "is of no format that is read here"
@@ -94,8 +96,8 @@ def _copy_in_parquet(
     import datasets
 
     builder = datasets.load_dataset_builder(corpus, data_dir=config, revision=revision)
-    urls = {str(s): list(found) for s, found in builder.config.data_files.items()}
-    folders = [url.split("/")[-3:-1] for found in urls.values() for url in found]
+    urls = {str(s): list(addresses) for s, addresses in builder.config.data_files.items()}
+    folders = [url.split("/")[-3:-1] for addresses in urls.values() for url in addresses]
     if len(configs := {name for name, _ in folders}) > 1:
         raise UserError(
             f"corpus {corpus!r}",
@@ -108,7 +110,10 @@ def _copy_in_parquet(
             why=f"{why}, and the hub's copy holds only its beginning",
             to_set="give its files by `files`",
         )
-    return {split: [CorpusFile(url, "parquet") for url in found] for split, found in urls.items()}
+    return {
+        split: [CorpusFile(url, "parquet") for url in addresses]
+        for split, addresses in urls.items()
+    }
 
 
 def with_lengths(listed: Sequence[CorpusFile]) -> list[CorpusFile]:
@@ -137,8 +142,8 @@ def know_files(listed: Iterable[CorpusFile]) -> None:
 
 def commit_of(url: str) -> str | None:
     """Return the commit in the address of a file on the hub, None elsewhere."""
-    found = re.match(r"hf://(?:datasets/)?[^@]+@([0-9a-f]{40})(?:/|$)", url)
-    return found[1] if found else None
+    match = re.match(r"hf://(?:datasets/)?[^@]+@([0-9a-f]{40})(?:/|$)", url)
+    return match[1] if match else None
 
 
 class Offline(UserError):

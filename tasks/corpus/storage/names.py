@@ -108,8 +108,8 @@ def is_beside(name: str, entirely: bool = False) -> bool:
 
     With `entirely` it is no more than that: "readme.txt", but not "git-config.txt".
     """
-    found = _BESIDE.search(name)
-    return found is not None and not (entirely and found.start() and not found["checksum"])
+    match = _BESIDE.search(name)
+    return match is not None and not (entirely and match.start() and not match["checksum"])
 
 
 def data_in(url: str) -> CorpusFile | None:
@@ -120,17 +120,17 @@ def data_in(url: str) -> CorpusFile | None:
 def not_read(url: str) -> UserError:
     """Return the error to raise for a file whose name has no known suffix."""
     name = name_of(url).lower()
-    shown = public(url)
+    address = public(url)
     if command := OTHER_FORMATS.get(name.rpartition(".")[2]):
-        to_set = f"convert it, {command.format(shown)}"
-        return UserError(shown, why="is of a format that is not read", to_set=to_set)
+        to_set = f"convert it, {command.format(address)}"
+        return UserError(address, why="is of a format that is not read", to_set=to_set)
     if is_other(name):
-        return UserError(shown, why="is not complete", to_set="fetch it again, or delete it")
+        return UserError(address, why="is not complete", to_set="fetch it again, or delete it")
     kinds = ", ".join(f".{kind}" for kind in KINDS)
     return UserError(
-        shown,
+        address,
         why=f"is of no known format: names of data end in one of {kinds}, plus "
         f"{', '.join('.' + c for c in COMPRESSIONS)} if compressed",
         to_set="if it is plain text, end its name in .txt; if it is a list of addresses, write "
-        f"{LIST + shown!r}",
+        f"{LIST + address!r}",
     )

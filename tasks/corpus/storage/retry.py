@@ -66,30 +66,30 @@ def is_transient(error: BaseException) -> bool:
         return True  # by an address that another one led to, which may have expired
     if status is not None:
         return status in (408, 425, 429) or (status >= 500 and status not in (501, 505))
-    every = [error, *causes(error)]
-    if any(isinstance(each, ssl.SSLCertVerificationError) for each in every):
+    chain = [error, *causes(error)]
+    if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in chain):
         return False
     # So huggingface_hub says that HF_HUB_OFFLINE is set, and calls it a ConnectionError.
-    if any(type(each).__name__ == "OfflineModeIsEnabled" for each in every):
+    if any(type(cause).__name__ == "OfflineModeIsEnabled" for cause in chain):
         return False
     if any(t.__module__ == "botocore.exceptions" for t in type(error).__mro__):
         lost = {t.__name__ for t in type(error).__mro__} & {"ConnectionError", "HTTPClientError"}
         return bool(lost)  # but not an absent key, or a name that is wrong
     if isinstance(error, _TRANSIENT) or type(error).__module__.split(".")[0] in _CLIENTS:
         return True
-    return len(every) > 1 and is_transient(every[1])
+    return len(chain) > 1 and is_transient(chain[1])
 
 
 def causes(error: BaseException) -> list[BaseException]:
     """Return the errors that have caused `error`, the nearest first."""
-    found: list[BaseException] = []
+    chain: list[BaseException] = []
     while True:
         cause = getattr(error, "reason", None)  # set by urllib
         if not isinstance(cause, BaseException):
             cause = error.__cause__ or error.__context__
-        if cause is None or any(cause is e for e in found):
-            return found
-        found.append(cause)
+        if cause is None or any(cause is known for known in chain):
+            return chain
+        chain.append(cause)
         error = cause
 
 
@@ -156,9 +156,12 @@ def retry(
         try:
             return fn()
         except Exception as error:
-            asked = _asked_for(error)
-            own = delay * random.uniform(0.5, 1.0)
-            wait = max(own, asked + random.uniform(0.0, max(delay, asked / 4)) if asked else 0.0)
+            requested = _asked_for(error)
+            backoff = delay * random.uniform(0.5, 1.0)
+            wait = max(
+                backoff,
+                requested + random.uniform(0.0, max(delay, requested / 4)) if requested else 0.0,
+            )
             expired = clock() + wait - start > policy.limit_s
             if expired or shutting_down.is_set() or not is_transient(error):
                 raise

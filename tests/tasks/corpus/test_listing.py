@@ -130,7 +130,7 @@ def test_parallel_files_are_joined(tmp_path):
     a, b, c = (match_files([str(tmp_path / n)], "text")[0] for n in ("a.ro", "a.en", "b.en"))
     joint = join_parallel(a, b)
     assert (joint.sides, joint.stored, files.size(joint)) == ((a, b), (a, b), 8)
-    assert Listing.of_another_host(Listing((joint,)).as_json()).files == (joint,)
+    assert Listing.from_json(Listing((joint,)).as_json()).files == (joint,)
     with refuses("parallel files"):
         join_parallel(a, c)
 
@@ -168,5 +168,5 @@ def test_what_another_host_listed_is_looked_at_here(tmp_path):
     os.utime(tmp_path / "a.txt", ns=(5, 5))
     with pytest.raises(ValueError, match="changed after it was listed"):
         files.read_range(listed.files[0], 0, 2)
-    (here,) = Listing.of_another_host(listed.as_json()).files
+    (here,) = Listing.from_json(listed.as_json()).files
     assert files.read_range(here, 0, 2) == b"x\n"

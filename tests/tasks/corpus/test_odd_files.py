@@ -18,7 +18,7 @@ import zstandard
 
 from common.errors import UserError
 from fakes.file_server import FileServer
-from tasks.corpus.records.counts import of_codes
+from tasks.corpus.records.counts import count_codes
 from tasks.corpus.records.documents import Column
 from tasks.corpus.source import CorpusSource
 from tasks.corpus.storage.retry import RetryPolicy
@@ -314,7 +314,7 @@ def read(source):
                 found = split.screen(file, batch)
                 texts += [document[0].decode() for document in found.usable]
                 codes += found.codes.tolist()
-    counts = of_codes(np.array(codes, np.int32))
+    counts = count_codes(np.array(codes, np.int32))
     assert counts.pop("read", 0) == len(texts) + counts.total()  # nothing is lost in silence
     return texts, {name: n for name, n in counts.items() if n}
 

@@ -62,7 +62,7 @@ def test_hplt3_is_read_from_its_list_by_quality(tmp_path, monkeypatch):
 
 def test_documents_of_hplt3_are_repeated_by_the_quality_of_their_file():
     column = public.hplt3("ces_Latn", copies={6: 1, 8: 2, 10: 3}).column
-    found = {q: column.of_file(f"https://x/ces_Latn/{q}_1.jsonl.zst") for q in range(6, 11)}
+    found = {q: column.for_file(f"https://x/ces_Latn/{q}_1.jsonl.zst") for q in range(6, 11)}
     assert {q: one.count_copies({}) for q, one in found.items()} == {6: 1, 7: 1, 8: 2, 9: 2, 10: 3}
     pattern = public.hplt3("ces_Latn", copies={10: 3, 8: 2}).name
     assert pattern.endswith("ces_Latn.map#8_*|9_*|10_*")

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from tasks.corpus import source as sources
-from tasks.corpus.records.counts import of_codes
+from tasks.corpus.records.counts import count_codes
 from tasks.corpus.records.documents import Column, Columns, screen
 from tasks.corpus.source import CorpusSource
 
@@ -24,7 +24,7 @@ RECORDS = [
 
 def counted(records, column, max_chars=1_000):
     found = screen(records, column, max_chars)
-    counts = of_codes(found.codes)
+    counts = count_codes(found.codes)
     return [b"\n".join(document).decode() for document in found.usable], {
         k: n for k, n in counts.items() if n and k != "read"
     }
