@@ -44,17 +44,17 @@ class PhasedMixture(Protocol):
 
 
 def phases_of(provider: seqio.Task | seqio.Mixture) -> Phases:
-    """Return the phases of a mixture, none of a task, or of a mixture that says nothing of them."""
+    """Return the phases of a mixture; a task, or a mixture without phases, has none."""
     return provider.phases if isinstance(provider, PhasedMixture) else {}
 
 
 def names_of(
     provider: seqio.Task | seqio.Mixture, split: str, held: Sequence[str] = ()
 ) -> list[str]:
-    """Return the names of a shard's pipelines: that of `provider`, or those of its parts.
+    """Return the names of a shard's pipelines: `provider`'s own, or one for each of its parts.
 
-    A mixture is read by its parts that have the split if its rates change, or if one of them goes
-    on from a position that holds the pipelines `held`.
+    A mixture is read part by part if its rates change, or if a part continues from a position that
+    holds the pipelines `held`. Parts without the split are left out.
     """
     phases = phases_of(provider)
     goes_on = provider.name not in held and not set(held).isdisjoint(phases.get(0, ()))
@@ -79,7 +79,7 @@ def task_shares(
 ) -> dict[str, float]:
     """Return the share of the examples that each task gives, by name.
 
-    It is the mean of the steps from `first` to `end`, at least one, that a mixture is read for.
+    If rates change, it is the mean over the mixture's steps from `first` to `end`.
     """
     phases = phases_of(provider)
     if len(phases) < 2:
@@ -197,7 +197,7 @@ class MixedExamples:
         write_arrays(path + _DRAWS, {**about, "draws": np.array(self._draws), **state})
 
     def read(self, path: str, held: Sequence[str]) -> None:
-        """Move to the position at `path` of pipelines `held`, and begin those that it lacks.
+        """Move to the position at `path`, which holds the pipelines `held`; others begin.
 
         Raise the errors of `Pipeline.read`.
         """

@@ -1,4 +1,4 @@
-"""What a saved data position says of itself, in `stream.json`: the run and the rows that it fits.
+"""`stream.json`, the metadata of a saved data position: which run and row layout it belongs to.
 
 The positions of the shards lie beside it, see `t5x.input_pipeline.shard`.
 """
@@ -17,9 +17,9 @@ from t5x.input_pipeline.config import DatasetConfig
 
 
 def saved(folder: str | None) -> dict[str, Any] | None:
-    """Return what `write` has written to a checkpoint's dataset folder, None if there is nothing.
+    """Return what `write` wrote to a checkpoint's dataset folder, None if there is nothing.
 
-    Raise DamagedCheckpoint for what is cut off, or of another form.
+    Raise DamagedCheckpoint if it is cut off or has another form.
     """
     path = f"{folder}/stream.json"
     if folder is None or not tf.io.gfile.exists(path):
@@ -41,10 +41,10 @@ def write(
     pipelines: Sequence[str],
     steps: int,
 ) -> None:
-    """Describe a stream: `orders` and identities of `corpora` by task, `shards` virtual ones.
+    """Describe a stream of `shards` virtual shards: orders and identities of corpora by task.
 
-    `pipelines` are the names of those of each shard, see `t5x.input_pipeline.mixed`; `steps` are
-    the batches since the mixture began to be read.
+    `pipelines` are the names of each shard's pipelines, see `t5x.input_pipeline.mixed`; `steps` are
+    the batches since the mixture was first read.
     """
     about: dict[str, Any] = {"seed": seed, "shards": shards, "batch_size": cfg.batch_size}
     about |= {"mixture": cfg.provider.name, "pipelines": list(pipelines), "steps": steps}
@@ -79,12 +79,12 @@ def misfit(saved: Mapping[str, Any], cfg: DatasetConfig) -> Misfit | None:
 
 
 def pipelines(saved: Mapping[str, Any], mixture: str) -> list[str]:
-    """Return the names of the pipelines of `saved`; one that has no names is of `mixture`."""
+    """Return the names of the saved pipelines; a position without names has that of `mixture`."""
     return saved.get("pipelines", [mixture])
 
 
 def changed_mixture(saved: Mapping[str, Any], mixture: str, names: Sequence[str]) -> str | None:
-    """Return which pipelines of `mixture` go on from `saved` and which begin; None if all go on."""
+    """Return which pipelines of `mixture` continue from `saved` and which begin; None if all do."""
     before_names = pipelines(saved, mixture)
     began = [name for name in names if name not in before_names]
     if not began and set(before_names) <= set(names):
@@ -99,9 +99,10 @@ def changed_mixture(saved: Mapping[str, Any], mixture: str, names: Sequence[str]
 
 
 def check_own(saved: Mapping[str, Any] | None, cfg: DatasetConfig, run: str) -> None:
-    """Raise UserError if a run cannot resume at `saved`, its own, because its mixture is another.
+    """Raise UserError if a run cannot resume at its own position `saved`.
 
-    It also cannot without a position, if the rates change with the step.
+    It cannot if its mixture is another one, or if there is no position and the rates change with
+    the step.
     """
     name, phases = cfg.provider.name, mixed.phases_of(cfg.provider)
     if saved is None and len(phases) > 1:
@@ -125,6 +126,6 @@ def check_own(saved: Mapping[str, Any] | None, cfg: DatasetConfig, run: str) -> 
 
 
 def _row_settings(cfg: DatasetConfig) -> dict[str, Any]:
-    """Return what decides the rows that a position holds, by the name of its setting."""
+    """Return the settings that decide the rows of a position."""
     lengths = cfg.task_feature_lengths
     return {"TASK_FEATURE_LENGTHS": None if lengths is None else dict(lengths), "pack": cfg.pack}

@@ -88,8 +88,8 @@ class Shard:
     def write(self, path: str) -> None:
         """Write the position to `path` plus each of `ENDINGS`.
 
-        There is none after an error of the next take, since what it has lost is not known: raise it
-        then, and once more at the take.
+        After an error of the next take there is no position, since it is not known what was lost:
+        raise the error here, and again at the take.
         """
         self.wait()
         if error := self._error():
@@ -109,7 +109,7 @@ class Shard:
     def end_read(self) -> BaseException | None:
         """Wait until it is there; return the error if it cannot be.
 
-        That of another pipeline's position is a tf.errors.OpError, AssertionError or KeyError.
+        The error is a tf.errors.OpError, AssertionError or KeyError if another pipeline saved it.
         """
         self.wait()
         error, self._next = self._error(), None

@@ -209,14 +209,14 @@ class TrainStream(Iterator[HostBatch]):
         return sum(shard.truncated for shard in self._shards)
 
     def data_summary(self) -> list[str]:
-        """Return a line per task on what was read, skipped and cut, each record counted once."""
+        """Return a line per task on what was read, skipped and cut."""
         return record_counts.summaries(self.cfg, truncated=self._truncated)
 
     def save(self, folder: str) -> None:
         """Write the position of every shard whose first row is this host's into `folder`.
 
-        Of hosts with the same rows only one may write: their positions are equal, but not their
-        files, which hold what each has prefetched.
+        If several hosts have the same rows, only one may write: their positions are equal, but the
+        files differ by what each host has prefetched.
         """
         if not self.saves:
             return
@@ -251,8 +251,8 @@ class TrainStream(Iterator[HostBatch]):
     def restore(self, folder: str) -> None:
         """Move to the position saved in `folder`, on any number of hosts.
 
-        Of another mixture's position, the pipelines go on that this one has by the same name, after
-        the examples that the other had made.
+        If another mixture saved it, the pipelines of the same names continue, after the examples
+        that the other mixture had made.
 
         Raises:
           UserError: its shards do not divide this batch size, or it was saved for rows of other

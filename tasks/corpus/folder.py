@@ -1,14 +1,15 @@
-"""A folder or bucket as a corpus: which of its files are data, and of which split.
+"""A folder or bucket as a corpus: which files are data, and which split they belong to.
 
+    match_splits("/data/ro")                           # {"train": a Listing, "test": …}
     match_folder("/data/ro", "train", splits)          # a Listing
-    match_folder("/data/ro", "validation", splits)     # None: no file says so
+    match_folder("/data/ro", "validation", splits)     # None: no file is named so
     match(["/data/ro", "/more/*.txt"], "train", splits)
 
-A split has the files named <split>*, a file the longest name of a split that it begins with; if
-there are none, those whose names begin or end with its word. Where no file is named train*, all
-files below the folder are data of 'train', by whatever names, but for those whose names, or whose
-folders' names, begin or end with the word of another split. The listing says what is left out, but
-for hidden files and folders, and for folders beside files named train*.
+Files named <split>* belong to that split (the longest matching name wins); otherwise files whose
+names begin or end with the split's word. If no file is named train*, every other file below the
+folder belongs to 'train', whatever its name. Only files whose name, or whose folder's name, begins
+or ends with the word of another split do not. The listing tells what is left out, except hidden
+files and folders, and folders beside files named train*.
 """
 
 import collections
@@ -34,7 +35,7 @@ from tasks.corpus.storage import files, names
 from tasks.corpus.storage.files import CorpusFile
 from tasks.corpus.storage.names import SPLITS
 
-_FEW_BYTES = 0.01  # of a folder: files of other formats that are passed over
+_FEW_BYTES = 0.01  # the share of a folder's bytes in other formats that is passed over
 
 
 def is_folder(address: str) -> bool:
@@ -82,12 +83,12 @@ def match_folder(
 ) -> Listing | None:
     """Return the files of a split of a folder, None if it has none.
 
-    `others` are the names of the corpus's splits. `is_its_own`: the folder is of this split alone,
-    so that files whose names say no split are the split's, as they are those of 'train'.
+    `others` are the names of the corpus's splits. With `is_its_own` the folder holds this split
+    alone, so that files whose names name no split belong to it, as they do to 'train'.
 
     Raises:
-      UserError: a file may be data and cannot be read; 'train', or a split of its own folder, has
-        no file.
+      UserError: a file may be data but cannot be read; or no file belongs to 'train', or to a split
+        with its own folder.
     """
     folder, others = folder.rstrip("/"), tuple(others)
     if "://" not in folder and os.path.isfile(os.path.expanduser(folder)):
@@ -123,8 +124,8 @@ def _named(
 ) -> Listing:
     """Return the files of `top` whose names begin with `name`, and not with a longer of `others`.
 
-    Those that lie beside the data are passed over: logs, checksums, notes, what the name goes on to
-    with a letter, and few bytes of other formats.
+    Logs, checksums, notes, names that continue with a letter ("trainer"), and few bytes of other
+    formats are passed over.
     """
     base = name.rpartition("/")[2]
     longer = [other.removeprefix(name[: len(name) - len(base)]) for other in others]
@@ -153,9 +154,10 @@ def _by_words(
     others: Sequence[str],
     with_rest: bool,
 ) -> Listing:
-    """Return the files that are of a split by the words of their names; `below` is `_everything`.
+    """Return the files of a split by the words of their names; `below` is `_everything`.
 
-    `with_rest`: files that say no split are of 'train', and of another split if none says that.
+    With `with_rest`, files that name no split belong to 'train', or to another split that no file
+    names.
     """
     split_of_url = {url: _split_of(path, _words(others)) for url, (path, _) in below.items()}
     with_rest = with_rest and (name == "train" or name not in split_of_url.values())
@@ -169,7 +171,7 @@ def _by_words(
 
 
 def _taken(url: str, facts: Mapping[str, Any], is_beside: bool) -> CorpusFile | str:
-    """Return a file, of no kind if its format is not read, or why it is passed over."""
+    """Return a file, without a kind if its format is not read, or why it is passed over."""
     if is_beside:
         return "its name says that it is no data"
     if (file := names.recognize(url)) is not None:
@@ -184,7 +186,7 @@ def _words(others: Iterable[str]) -> dict[str, str]:
 
 
 def _everything(folder: str) -> dict[str, tuple[str, dict[str, Any]]]:
-    """Return all files below a folder that are not hidden, (path in it, what is known) of each."""
+    """Return (path in the folder, facts) of all files below it that are not hidden, by address."""
     if "://" not in folder:
         root = os.path.abspath(os.path.expanduser(folder))
         paths = filter(os.path.isfile, _walk(root))
@@ -197,7 +199,7 @@ def _everything(folder: str) -> dict[str, tuple[str, dict[str, Any]]]:
 
 
 def _walk(root: str) -> Iterator[str]:
-    """Yield the paths below a folder of this disk; one that a link leads to again is left out."""
+    """Yield the paths below a folder of this disk; a folder that links reach again is left out."""
     seen = {os.path.realpath(root)}
     for parent, folders, file_names in os.walk(root, followlinks=True):
         visible = [name for name in sorted(folders) if not _is_hidden(name)]
@@ -214,7 +216,7 @@ def _is_hidden(name: str) -> bool:
 
 
 def _split_of(path: str, words: Mapping[str, str]) -> str | None:
-    """Return the split that the name of a file says, or of the nearest of its folders."""
+    """Return the split that a file's name names, or else the nearest folder's name."""
     for part in reversed(path.lower().split("/")):
         stem = part if (file := names.recognize(part)) is None else _stem(part, file)
         words_of_name = re.findall(r"[^\W\d_]+", stem)

@@ -1,4 +1,4 @@
-"""Splits that are held out of a corpus's split 'train', by the hashes of its documents.
+"""Splits held out of 'train' by the hashes of the documents.
 
     shares = {"validation": 0.05, "test": 0.01}
     range_of(shares, "test")                 # (500, 600): which of the BUCKETS of hashes
@@ -33,7 +33,7 @@ def check(shares: Mapping[str, float], splits: Iterable[str]) -> None:
 
 
 def range_of(shares: Mapping[str, float], split: str) -> Range | None:
-    """Return the buckets of a split, of 'train' those that are left; None: it has all documents."""
+    """Return the buckets of a split; 'train' gets those that are left. None means all of them."""
     end = 0
     for name, share in shares.items():
         first, end = end, end + max(round(share * BUCKETS), 1)

@@ -1,4 +1,4 @@
-"""What files a split has and what is known of each, asked once.
+"""The files of a split, listed once, with what their disk or server reports of each.
 
     listing = Listing(match_files(["/data/ro/*.jsonl.zst", "https://example.org/ro.parquet"]))
     listing = Listing(match_files(["@https://example.org/ro.map"]))     # a list of addresses
@@ -39,13 +39,14 @@ _PROBES = 16  # requests at a time
 MOST_PROBES = 64  # remote files whose sizes are requested to choose an order
 # Bytes of text in a byte of a file, roughly.
 EXPANSION = {"gz": 4.0, "zst": 4.0, "xz": 5.0, "bz2": 5.0, "parquet": 2.0}
-# What a list from a server may name: nothing of this machine, which a stranger would choose.
+# Schemes that a list from a server may contain. Local paths are excluded: the list's author could
+# make us read any file of this machine.
 _REMOTE = ("http", "https", "gs", "s3", "hf")
 _SIGNED = re.compile(r"(?i)(x-amz-|x-goog-|^|&)(signature|sig|credential|expires)=")
 
 
 def too_many_to_ask(found: Sequence[CorpusFile]) -> bool:
-    """Return whether more files' sizes are unknown than their servers are asked for."""
+    """Return whether so many file sizes are unknown that asking the servers would take too long."""
     return sum(file.remote and file.length is None for file in found) > MOST_PROBES
 
 
@@ -53,8 +54,8 @@ def too_many_to_ask(found: Sequence[CorpusFile]) -> bool:
 class Listing:
     """The files of a split, sorted by address.
 
-    `passed_over`: (address, reason) of files that lie beside them and are not read. `is_complete`:
-    whether the servers of all files were asked.
+    `passed_over`: (address, reason) of neighbouring files that are not read. `is_complete`: whether
+    all servers were asked.
     """
 
     files: tuple[CorpusFile, ...]
@@ -67,7 +68,7 @@ class Listing:
         return hub.commit_of(self.files[0].url)
 
     def complete(self) -> "Listing":
-        """Return the listing with all that servers report, by a request for each unknown file."""
+        """Return the listing with all that servers report; unknown files take a request each."""
         report = functools.partial(_map_sides, _with_server_facts)
         with futures.ThreadPoolExecutor(_PROBES) as pool:
             files_reported = tuple(pool.map(report, self.files))
@@ -100,9 +101,9 @@ class Listing:
     def contents(self) -> int:
         """A checksum of what the files hold; a copy of them has the same.
 
-        Of local files it is computed from SAMPLED_BYTES, spread over all of them. Of remote files
-        it is of what their servers report: lengths, and checksums, ETag or Last-Modified. Files of
-        a commit on the hub cannot change, so they add nothing.
+        For local files it is computed from SAMPLED_BYTES, spread over all of them. For remote files
+        it is computed from what their servers report: lengths, and checksums, ETag or
+        Last-Modified. Files at a commit of the hub cannot change, so they add nothing.
         """
         stored = [file_stored for file in self.files for file_stored in file.stored]
         most = SAMPLED_BYTES // max(sum(not file_stored.remote for file_stored in stored), 1)
@@ -120,7 +121,7 @@ class Listing:
 
     @classmethod
     def from_json(cls, listed: list[list]) -> "Listing":
-        """Return a listing that another host has made; of local files with what this host has."""
+        """Return the listing of another host; local files get the facts of this host's disk."""
         look_here = functools.partial(_map_sides, _with_disk_facts)
         files_here = tuple(look_here(_from_json(fields)) for fields in listed)
         hub.know_files(files_here)
@@ -128,7 +129,7 @@ class Listing:
 
 
 def _unsigned(url: str) -> str:
-    """Return an address without the query of one that is valid for a time only."""
+    """Return an address without its query if the query is a signature, which expires."""
     address, _, query = url.partition("?")
     return address if "://" in url and _SIGNED.search(query) else url
 
@@ -203,7 +204,7 @@ def match_parallel(pair: Parallel) -> Listing:
     """Return the files that match, each pair joined by `join_parallel`.
 
     Raises:
-      UserError: see there; or there are fewer of one side.
+      UserError: see there; or the numbers of sources and targets differ.
     """
     sources, targets = (match_files([pattern], "text") for pattern in pair)
     if len(sources) != len(targets):
@@ -221,11 +222,11 @@ def _count_lines(file: CorpusFile) -> int:
 
 
 def match_files(patterns: Iterable[str], kind: str | None = None) -> tuple[CorpusFile, ...]:
-    """Return the files that match, sorted by address; all of `kind`, if it is given.
+    """Return the files that match, sorted by address; with `kind`, all are of that kind.
 
     Raises:
-      UserError: a pattern matches nothing, or a file whose name has no known suffix, or is of
-        http, where files cannot be listed; a list of addresses is empty.
+      UserError: a pattern matches nothing; a file has no known suffix; an http address is a
+        pattern, although servers do not list their files; or a list of addresses is empty.
     """
     matches: dict[str, CorpusFile] = {}
     for pattern in patterns:
@@ -239,7 +240,7 @@ def match_files(patterns: Iterable[str], kind: str | None = None) -> tuple[Corpu
 
 
 def no_match(pattern: str) -> UserError:
-    """Return the error of a pattern that no file matches, perhaps since there is no folder."""
+    """Return the error for a pattern without a file; it says if the folder does not exist."""
     literal = re.match(r"(\[[*?[]\]|[^*?[])*", os.path.expanduser(pattern))
     folder = os.path.dirname(re.sub(r"\[([*?[])\]", r"\1", cast(re.Match, literal)[0]))
     exists = "://" in pattern or os.path.isdir(folder or ".")
@@ -281,7 +282,7 @@ def expand(pattern: str) -> dict[str, dict[str, Any]]:
 def _expand_list(url: str) -> dict[str, dict[str, Any]]:
     """Return the files that a list names, one address or pattern a line, relative to the list.
 
-    After a "#" follow patterns, with "|" between them; then a file's name must match one of them.
+    Patterns may follow after "#", separated by "|"; a file's name must then match one of them.
     """
     url, _, name_patterns = url.partition("#")
     with files.open_stream(cast(CorpusFile, names.recognize(url, "text"))) as stream:

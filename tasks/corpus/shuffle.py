@@ -188,7 +188,7 @@ class RecordStore:
             return mmap.mmap(texts.fileno(), used, access=mmap.ACCESS_READ) if used else b""
 
     def _store_file(self, file: CorpusFile, texts: BinaryIO, entries: BinaryIO) -> UserError | None:
-        """Store all parts of a file; none and return the error if it is bad and skipped."""
+        """Store all parts of a file, or return the error of a bad one that is skipped."""
         split, marks = self._split, (texts.tell(), entries.tell())
         try:
             for part in range(split.retry(lambda: split.layout.count(file), file)):
@@ -202,7 +202,7 @@ class RecordStore:
         return None
 
     def _storing(self, file: CorpusFile, part: int, texts: BinaryIO, entries: BinaryIO):
-        """Return a function that stores a part, and may be called again where it has failed."""
+        """Return a function that stores a part; if it fails, it can be called again."""
         marks = texts.tell(), entries.tell()
 
         def store() -> None:
@@ -243,7 +243,8 @@ def _temporary() -> BinaryIO:
 class PermutedReader:
     """Reads one shard, (index, number of shards), of the records in a store.
 
-    `seed` is of the orders, None draws one; `epochs` is how many, None for endlessly many.
+    `seed` decides the orders; None draws one. `epochs` is their number; None is without end. With
+    `in_turn`, an epoch's records are dealt to the shards one after the other.
     """
 
     def __init__(
@@ -321,7 +322,7 @@ class PermutedReader:
         return [as_array(column) for column in columns]
 
     def _end_epoch(self) -> None:
-        """Count the epoch; raise UserError where a text would be looked for without end."""
+        """Count the epoch; raise UserError if the shard would look for a text without end."""
         self._epochs_read += 1
         self._counter.end_epoch(self._split, self._shard, self._epochs_read)
         self._empty_epochs = 0 if self._texts_read else self._empty_epochs + 1

@@ -52,7 +52,7 @@ class CorpusSplit:
         return screen(records, self.column.for_file(file.url), self.max_chars)
 
     def in_small_parts(self) -> "CorpusSplit":
-        """Return the split in parts of which little has to be read to see its beginning."""
+        """Return the split cut into small parts, so that its beginning costs little to read."""
         layout = dataclasses.replace(self.layout, part_bytes=PEEK_BYTES)
         return dataclasses.replace(self, layout=layout)
 

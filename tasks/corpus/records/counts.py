@@ -52,7 +52,7 @@ class RecordCounter:
         self._epochs: defaultdict[str, dict[tuple[int, int], int]] = defaultdict(dict)
 
     def add(self, counts: Mapping[str, int], split: str | None = None) -> None:
-        """Add counts by name."""
+        """Add counts by name, of a split."""
         with self._lock:
             self._counts[split].update(counts)
 

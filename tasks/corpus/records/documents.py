@@ -41,12 +41,11 @@ class Column:
     Every source takes it: CorpusSource("user/name", column=Column("text", min_chars=200)).
 
     A template accepts numbers, and their records are counted. A column may be a path into objects,
-    "meta.text". An object in a column is no text, and neither is a list unless it is `joined`; such
-    a record is skipped.
+    "meta.text". A record is skipped if its column holds an object, or a list that is not `joined`.
 
-    A record may lack a column, but some record at the beginning of each file must have those of the
-    text, and some record at the beginning of the first file those of `where` and `copies`. A
-    parquet file must have all columns.
+    Records may lack columns, but the first records of each file must contain every text column, and
+    those of the first file the columns of `where` and `copies` too. A parquet file must have all
+    columns.
 
     Args:
       name: the name or template.
@@ -122,7 +121,7 @@ class Column:
         return all(value(record, key) in values for key, values in self._where.items())
 
     def for_file(self, url: str) -> "Column":
-        """Return the column with the copies that `file_copies` gives the file at that address."""
+        """Return the column with the copies that `file_copies` gives a file."""
         if not self.file_copies:
             return self
         name, column = url.rpartition("/")[2], copy.copy(self)
@@ -145,7 +144,7 @@ class Column:
         return (text,) if isinstance(text, str) else text
 
     def text(self, record: Mapping) -> Any:
-        """Return the record's text, None if a column is null or absent, or a value that is none."""
+        """Return the text, None if a column is null or absent, or a value that is no text."""
         values = [value(record, field) for field in self._of]
         if self._joined is not None:
             values = [_joined(text, self._joined) for text in values]
