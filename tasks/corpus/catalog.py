@@ -251,7 +251,7 @@ class Catalog:
             raise fault from error
 
     def _no_split(self, split: str, splits: Iterable[str]) -> UserError:
-        to_set = "name its files by `files`, or the corpus's own name for it by `splits`"
+        to_set = "name its files by `files`, or its own name in the corpus by `splits`"
         if split != "train":
             to_set = (
                 f"write held_out={{{split!r}: 0.01}} in the source, a part of 'train', or {to_set}"

@@ -192,7 +192,7 @@ NESTED = {  # by how the text lies in a row: (rows, column, documents)
     "no such path": (
         [{"meta": row} for row in ROWS],
         Column("meta.body"),
-        "it has meta, meta.text",
+        "only meta, meta.text",
     ),
 }
 
@@ -292,8 +292,8 @@ def folders():
     big = {**data, "train-9.jsonl": in_json()(["x" * 5000]).encode()}
     yield Case("few bytes of text beside", {**big, "train-9.txt": log}, [*TEXTS, "x" * 5000])
     yield Case("many bytes of text beside", {**data, "train-9.txt": log * 9}, "another format")
-    yield Case("only a log", {"train_log.txt": log}, "none is data")
-    yield Case("only trainer_state", {"trainer_state.json": b"{}"}, "none is data")
+    yield Case("only a log", {"train_log.txt": log}, "has no file that is data")
+    yield Case("only trainer_state", {"trainer_state.json": b"{}"}, "has no file that is data")
     yield Case("a part beside", {**data, "train-9.jsonl.part": log}, "not complete")
     twice = {**data, "train-0.jsonl.gz": gzip.compress(data["train-0.jsonl"])}
     yield Case("compressed too", twice, "compressed too")

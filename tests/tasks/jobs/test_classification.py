@@ -190,10 +190,10 @@ def test_rows_whose_label_is_a_number_are_held_out_too(tmp_path):
 
 def test_a_file_of_other_labels_is_refused_with_those_met_and_those_known(tmp_path):
     source = mails(tmp_path, labels={"targets": {"good": "yes", "bad": "no"}})
-    with refuses() as refusal:
+    with refuses(f"{tmp_path}/train.jsonl") as refusal:
         source.peek()
-    assert "skipped 30 unknown label" in str(refusal.value)
-    assert "list '0', '1', '2'" in refusal.value.to_set
+    for label in ("'0', '1', '2'", "'good', 'bad'"):
+        assert label in refusal.value.to_set
 
 
 def test_labels_that_are_no_class_are_refused_at_once(tmp_path):
