@@ -23,7 +23,7 @@ from absl import flags, logging
 import gin
 from common import errors, log
 from common.arguments import spell_with_underscores, version
-from common.errors import UserError
+from common.errors import UserError, nearest
 from t5x import gin_utils
 from t5x.checkpointing.async_save import AsyncSave
 from t5x.monitoring import compile_stats, program_cache
@@ -171,8 +171,12 @@ def parse_flags(argv: list[str]) -> list[str]:
         program, *others = flags.FLAGS(
             spell_with_underscores(argv, {f"--{name}" for name in flags.FLAGS})
         )
-    except flags.Error as error:
-        raise UserError(why=f"{' '.join(str(error).split())} (--help lists all flags)") from error
+    except flags.UnrecognizedFlagError as error:
+        hint = nearest(error.flagname, flags.FLAGS)
+        why = f"is not a flag{hint} (--help lists all flags)"
+        raise UserError(f"--{error.flagname}", why=why) from error
+    except flags.Error as error:  # its text names the flag: flag --process_count=x: …
+        raise UserError(" ".join(str(error).split()), why="(--help lists all flags)") from error
     if others:
         why = "is not a flag: flags begin with --, such as --gin.TRAIN_STEPS=1000"
         raise UserError(repr(others[0]), why=why)

@@ -54,9 +54,9 @@ def test_a_light_command_loads_no_library_that_writes_there():
 
 @flagsaver.flagsaver
 def test_the_trainers_commands_refuse_a_mistyped_flag_and_take_dashes():
-    with refuses() as refusal:
+    with refuses("--gin_fil") as refusal:
         trainer.parse_flags(["t5x.train", "--gin_fil=x.gin"])
-    assert "'gin_fil'" in refusal.value.why
+    assert "'gin_file'" in refusal.value.why
     trainer.parse_flags(["t5x.train", "--gin-file=x.gin", "--roll-call-seconds", "3"])
     assert trainer.flags.FLAGS.roll_call_seconds == 3
 
