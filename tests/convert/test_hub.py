@@ -11,13 +11,14 @@ import huggingface_hub
 import numpy as np
 import pytest
 
+from common.errors import Failure
 from convert import __main__ as converter
 from convert import hub
 from convert.tokenizer import TrainedVocabulary
 from fakes.convert_fakes import FAMILIES, arrays, refusal, write_folder
 from fakes.hub_server import HubStandIn
 from fakes.paths import ROOT
-from fakes.refusals import refused
+from fakes.refuses import refuses
 from t5x.checkpointing.reader import open_checkpoint
 from t5x.monitoring import metric_writers
 from t5x.monitoring.event_files import read_events
@@ -97,11 +98,12 @@ def test_one_command_publishes_all_but_paths_and_host_of_this_machine(
                 assert private.encode() not in name.encode() + data, name
 
 
-def test_no_right_to_write_is_one_sentence_and_the_conversion_stays(connected, checkpoint, capsys):
+def test_no_right_to_write_is_one_sentence_and_the_conversion_stays(connected, checkpoint):
     connected.refuse = True
-    with refused(capsys, "is converted, but the hub rejected user/name"):
+    folder = checkpoint.parents[1] / "run_hf" / "checkpoint_25"
+    with refuses(folder, kind=Failure):
         publish(checkpoint, "--vocabulary", "none")
-    assert (checkpoint.parents[1] / "run_hf" / "checkpoint_25").is_dir()
+    assert folder.is_dir()
 
 
 def test_a_token_or_a_network_that_fails_is_one_sentence_before_converting(

@@ -13,7 +13,7 @@ from convert.formats.sentencepiece_model import read_model, write_model
 from convert.run import rewrite
 from fakes.convert_fakes import FAMILIES, arrays, tree
 from fakes.paths import ROOT
-from fakes.refusals import refused
+from fakes.refuses import refuses
 from t5x.checkpointing import lazy_array
 from t5x.checkpointing.reader import open_checkpoint
 from vocabulary import checkpoint, extend, trim
@@ -118,17 +118,18 @@ def test_rows_of_sentinels_that_seqio_added_are_kept(tmp_path):
     assert np.array_equal(read(tmp_path / "new")[EMBEDDING][-100:], read(old)[EMBEDDING][-100:])
 
 
-def test_a_wrong_row_is_found_by_the_logits(run, tmp_path, monkeypatch, capsys):
+def test_a_wrong_row_is_found_by_the_logits(run, tmp_path, monkeypatch):
     right = checkpoint.average_rows
     wrong = lambda table, sources, axis: np.roll(right(table, sources, axis), 1, axis)
     monkeypatch.setattr(checkpoint, "average_rows", wrong)
     flags = ["--corpus", VALIDATION, "--size", "512", "--checkpoint", str(run)]
-    with refused(capsys, "'logits of kept pieces equal' fails, so nothing was written"):
+    with refuses() as refusal:
         trim.main([str(run), *flags, "--out", str(tmp_path / "new")])
+    assert "'logits of kept pieces equal'" in refusal.value.why
     assert not list(tmp_path.iterdir())
 
 
-def test_words_that_are_tokenized_differently_stop_everything(run, tmp_path, monkeypatch, capsys):
+def test_words_that_are_tokenized_differently_stop_everything(run, tmp_path, monkeypatch):
     right = trim.trim
 
     def wrong(*args):
@@ -138,24 +139,25 @@ def test_words_that_are_tokenized_differently_stop_everything(run, tmp_path, mon
 
     monkeypatch.setattr(trim, "trim", wrong)
     flags = ["--corpus", VALIDATION, "--size", "512", "--checkpoint", str(run)]
-    with refused(capsys, "words are tokenized differently"):
+    with refuses() as refusal:
         trim.main([str(run), *flags, "--out", str(tmp_path / "new")])
+    assert "words are tokenized differently" in refusal.value.why
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "setting", "advice"),
     [
-        ("vocabulary", "has 1,920 ids, and the embedding 2,048 rows"),
-        ("no sentinels", "has no piece <extra_id_0>, .*; set --extra_ids 100"),
-        ("gin", "is not the network that its configuration names"),
-        ("no gin", "name the network with --config"),
-        ("nan", r"embedding holds 1 values that are NaN"),
-        ("a run", "holds a run already"),
-        ("other files", "holds files that no conversion wrote"),
+        ("vocabulary", "{folder}/old/checkpoint_7", "vocabulary"),
+        ("no sentinels", "the model", "--extra_ids 100"),
+        ("gin", "the checkpoint", "--config"),
+        ("no gin", "{folder}/old", "--config"),
+        ("nan", "target/token_embedder/embedding", "checkpoint"),
+        ("a run", "{folder}/new", "empty folder"),
+        ("other files", "{folder}/new", "--out"),
     ],
 )
-def test_an_error_is_one_sentence_and_leaves_nothing(tmp_path, change, message, capsys):
+def test_an_error_is_one_sentence_and_leaves_nothing(tmp_path, change, setting, advice):
     values = arrays(SIZES)["token_embedder/embedding"]
     values[3, 5] = np.nan
     changes = {EMBEDDING: values} if change == "nan" else {}
@@ -176,6 +178,7 @@ def test_an_error_is_one_sentence_and_leaves_nothing(tmp_path, change, message, 
         (out / {"a run": "config.gin", "other files": "thesis.tex"}[change]).write_text("precious")
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     flags = ["--corpus", VALIDATION, "--size", "512", "--checkpoint", str(old)]
-    with refused(capsys, message):
+    with refuses(setting.format(folder=tmp_path)) as refusal:
         trim.main([str(model), *flags, "--out", str(out)])
+    assert advice in refusal.value.to_set
     assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}

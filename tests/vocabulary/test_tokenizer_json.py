@@ -11,7 +11,7 @@ from convert import from_hf
 from convert.run import rewrite
 from fakes import tokenizer_files
 from fakes.published import published_encoder
-from fakes.refusals import refused
+from fakes.refuses import refuses
 from fakes.small_vocabulary import TEXTS
 from vocabulary import checkpoint, extend, trim
 from vocabulary.tokenizer_json import TokenizerPieces
@@ -130,6 +130,6 @@ def test_an_encoder_changes_with_its_tokenizer(tmp_path, family, capsys):
     assert new.sizes.vocab_size % 128 == 0
 
 
-def test_wordpiece_is_refused_and_says_so(tmp_path, capsys):
-    with refused(capsys, "WordPiece"):
+def test_wordpiece_is_refused_and_says_so(tmp_path):
+    with refuses(tokenizer_files.WORDPIECE):
         trim.main([tokenizer_files.WORDPIECE, "--corpus", "x.txt", "--out", str(tmp_path / "a")])
