@@ -28,9 +28,8 @@ from typing import Any, NamedTuple, cast
 from common.errors import UserError
 from common.secrets import public
 from common.tables import counted
-from tasks.corpus.records.formats import PARALLEL
 from tasks.corpus.storage import files, hub, names
-from tasks.corpus.storage.files import CorpusFile
+from tasks.corpus.storage.files import PARALLEL, CorpusFile
 from tasks.corpus.storage.names import LIST
 
 SAMPLED_BYTES = 64 << 20  # of the local files of a split

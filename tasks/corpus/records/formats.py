@@ -28,10 +28,9 @@ from tasks.corpus.records import archives, contents, lines, parquet, values
 from tasks.corpus.records.contents import HEAD_BYTES, Contents
 from tasks.corpus.records.values import NOT_UTF8, TOO_LONG, UNREADABLE, UNUSABLE
 from tasks.corpus.storage import files
-from tasks.corpus.storage.files import CorpusFile
+from tasks.corpus.storage.files import PARALLEL, CorpusFile
 
 DOCUMENTS = ("lines", "paragraphs", "files")  # of plain text
-PARALLEL = "parallel"  # the kind of several text files that are read line by line together
 PARALLEL_COLUMNS = ("source", "target")
 BATCH_RECORDS = 512
 LOCAL_PART_BYTES = 1 << 20

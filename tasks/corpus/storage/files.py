@@ -25,6 +25,8 @@ from common.secrets import public
 from tasks.corpus.storage import decompress, http_files, signatures
 from tasks.corpus.storage.http_files import Facts
 
+PARALLEL = "parallel"  # the kind of several text files that are read line by line together
+
 
 @dataclasses.dataclass(frozen=True)
 class CorpusFile:
