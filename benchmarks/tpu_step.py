@@ -132,9 +132,9 @@ def main(argv: list[str] | None = None) -> None:
     args = parse(argv)
     import jax
 
-    from t5x.cli.main import on_tpu_machine
+    from t5x.cli.main import is_tpu_machine
 
-    if on_tpu_machine():
+    if is_tpu_machine():
         jax.distributed.initialize()
     device, devices = jax.devices()[0], jax.device_count()
     kind, first = generation(device.device_kind), jax.process_index() == 0
