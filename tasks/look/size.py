@@ -15,6 +15,7 @@ from common.source import Source
 from common.tables import data_size
 from tasks.corpus.records.documents import screen
 from tasks.corpus.source import CorpusSource
+from tasks.corpus.storage import files
 from tasks.languages import public
 from tasks.languages.table import TOKENS_PER_WORD, Language
 
@@ -52,8 +53,8 @@ def text_size(source: Source, split: str) -> TextSize | None:
     if not size:
         return None
     share = _share_of_text(source, split)
-    files = " (by the files' sizes)" if share is None else ""
-    return TextSize(size * (share or 1.0), files=files)
+    source_of_size = " (by the files' sizes)" if share is None else ""
+    return TextSize(size * (share or 1.0), files=source_of_size)
 
 
 def published_language(source: Source, split: str) -> Language | None:
@@ -82,6 +83,7 @@ def _share_of_text(source: CorpusSource, split: str) -> float | None:
     file = source.list_files(split)[0]
     if file.kind not in ("jsonl", "text") or file.compression or not source.layout.divisible(file):
         return None
+    file = dataclasses.replace(file, length=files.size(file))
     layout = dataclasses.replace(source.layout, part_bytes=_SAMPLE_BYTES)
     size = 0
     for batch in layout.batches(file, 0):
