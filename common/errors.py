@@ -42,7 +42,7 @@ R = TypeVar("R")
 
 
 class CommandError(Exception):
-    """What ends a command, told in one sentence that is made of fields.
+    """An error that ends a command, as one sentence made of fields.
 
     UserError("TRAIN_STEPS", 0, "but must be positive", "set it to 1 or more")
     UserError("a.jsonl", why="holds no record", to_set="leave it out")
@@ -55,7 +55,7 @@ class CommandError(Exception):
     Args:
       setting: the setting, flag or file at fault, as the user writes it.
       value: its value; a text is shown in quotes.
-      why: what is wrong; it goes on where setting and value end.
+      why: what is wrong; it continues the sentence after setting and value.
       to_set: what to do about it, as an imperative.
     """
 
@@ -82,7 +82,7 @@ class CommandError(Exception):
 
     @property
     def told(self) -> dict[str, str]:
-        """The fields of the same sentence as texts, for another process."""
+        """The error as text fields, to raise it again in another process."""
         return {"why": self.fault, "to_set": self.to_set}
 
     def __str__(self):

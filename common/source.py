@@ -29,8 +29,8 @@ RECORDS, EPOCHS, PARTS = "records", "epochs", "parts"
 class Reading:
     """How a dataset of a split is read, and what for.
 
-    A source is told how. A preprocessor that has a parameter `reading` is told both, in the way
-    seqio tells it `sequence_length`.
+    A source receives the "how". A preprocessor with a parameter `reading` receives the whole
+    object, in the way seqio passes `sequence_length`.
 
     Args:
       split: the split, which may be a slice.
@@ -64,7 +64,7 @@ DEFAULT_READING = Reading()  # of a preprocessor that is called without one
 class Source(seqio.DataSource):
     """A seqio source that the trainer can check, pin to a data position, and ask for counts.
 
-    A subclass defines `get_dataset`, or `open`, and whatever else it knows.
+    A subclass defines `get_dataset`, or `open`, and overrides what else it can answer.
     """
 
     counter: Any = None  # a RecordCounter of what is read
@@ -142,7 +142,7 @@ class Source(seqio.DataSource):
 
 
 class PlainSource(Source):
-    """A seqio source that knows nothing of itself."""
+    """A wrapper for a seqio source that is no `Source`."""
 
     def __init__(self, source: seqio.DataSource):
         super().__init__((), caching_permitted=source.caching_permitted)
@@ -180,7 +180,7 @@ def source_of(task: seqio.Task) -> Source:
 
 
 class CorpusTask(seqio.Task):
-    """A seqio task that can show its corpus, and is told what its examples are for."""
+    """A seqio task that can show its corpus, and is marked as for training or evaluation."""
 
     evaluates = False  # whether its examples only measure a model
 
@@ -191,7 +191,7 @@ class CorpusTask(seqio.Task):
         return other
 
     def understood(self, split: str) -> str:
-        """Return what was understood of a split of its corpus, "" if that cannot be said."""
+        """Return a sentence on how a split of its corpus is read, "" if there is none."""
         return ""
 
     def look(

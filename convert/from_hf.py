@@ -94,8 +94,8 @@ def _has_own_head(arrays: Tree) -> bool:
 def _scales_outputs(model: HfCheckpoint) -> bool:
     """Return whether a T5 scales what its head reads, as T5 1.0 does.
 
-    transformers 5 saves "tie_word_embeddings: true" for every T5, and tells by
-    scale_decoder_outputs whether it scales. Its mT5 never scales.
+    transformers 5 saves "tie_word_embeddings: true" for every T5, and only scale_decoder_outputs
+    says whether it scales the output. Its mT5 never scales.
     """
     keys = ("scale_decoder_outputs", "tie_word_embeddings")
     values = [model.config[key] for key in keys if model.config.get(key) is not None]

@@ -39,7 +39,7 @@ class Guesser(abc.ABC):
         return hide_spans(words, rng) if self.fills_in else whole(words)[0]
 
     def cover(self, words: Sequence[str]) -> list[HiddenText]:
-        """Return a sentence with parts hidden whose probabilities multiply to the sentence's."""
+        """Hide each part of a sentence in turn; their probabilities multiply to its score."""
         return whole(words)
 
     @abc.abstractmethod
@@ -67,7 +67,7 @@ class ModelGuesser(Guesser):
         self.fills_in = objective != PREFIX_LM
 
     def cover(self, words: Sequence[str]) -> list[HiddenText]:
-        """Return a sentence with parts hidden whose probabilities multiply to the sentence's."""
+        """Hide each part of a sentence in turn; their probabilities multiply to its score."""
         return self._objective.cover(words)
 
     def guess(self, texts: Sequence[HiddenText]) -> list[Guess]:
@@ -88,7 +88,7 @@ def _product(guesses: Sequence[Guess]) -> Guess:
 
 
 def whole(words: Sequence[str]) -> list[HiddenText]:
-    """Hide a sentence from end to end."""
+    """Hide the whole sentence."""
     return [HiddenText(tuple(words), ((0, len(words)),))]
 
 

@@ -1,4 +1,8 @@
-"""Settings that make a step fit, tried on the compiler."""
+"""Find settings with which a train step fits into memory, by compiling it.
+
+Microbatches, remat and partitions are tried singly, then together. A smaller batch, which changes
+training, is tried last.
+"""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator

@@ -1,4 +1,4 @@
-"""What becomes of NaN, infinity and outliers: the only rules on them.
+"""How NaN, infinity and outliers are handled: all the rules are here.
 
 A step is bad if its loss or the norm of its gradients is not finite. `trainer.Trainer.bad_steps`:
 

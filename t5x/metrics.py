@@ -101,12 +101,12 @@ def unnormalized_loss(sums: Mapping[str, Any]) -> Any:
 
 
 def total(parts: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Return the sum of one or more dicts of sums, which are on the host."""
+    """Add up one or more dicts of sums key by key; their values are on the host."""
     return {name: sum(float(part[name]) for part in parts) for name in parts[0]}
 
 
 def summarize(sums: Mapping[str, float], seconds: float | None, devices: int) -> dict[str, float]:
-    """Return upstream's metrics, and UNNORMALIZED_LOSS, of `sums['steps']` steps; losses in nats.
+    """Return upstream's metrics and UNNORMALIZED_LOSS over `sums['steps']` steps, losses in nats.
 
     `sums` are added `step_sums`, with `steps`, `loss` (as optimized) and, in training,
     `learning_rate` added up too. `seconds` is their duration, None for evaluations; `timing/…` are

@@ -24,7 +24,7 @@ from tasks.task import Task, note
 
 
 class RatedMixture(seqio.Mixture):
-    """A mixture that knows its shares by phase, whose tasks know their rates.
+    """A mixture with a table of shares by phase, which passes each task its rate.
 
     `rate` is its own where it is a part of another mixture; see `common.source.Reading`, and
     `t5x.input_pipeline.mixed`, which reads it part by part.

@@ -40,7 +40,7 @@ class View(NamedTuple):
 class Task(CorpusTask):
     """A seqio.Task that also looks for its cache in `folders()`."""
 
-    # `tasks.corpora` sets it for all tasks: what shows a corpus knows tasks, and not the reverse.
+    # `tasks.corpora` sets it for all tasks, since the modules that show a corpus import this one.
     view = View(look=lambda *_: [], understood=lambda *_: "")
 
     rate: float | None = 1.0  # see `Reading`
@@ -62,7 +62,7 @@ class Task(CorpusTask):
         return self.view.look(self, split, lengths, pack)
 
     def understood(self, split: str) -> str:
-        """Return what was understood of a split of its corpus, "" if that cannot be said."""
+        """Return a sentence on how a split of its corpus is read, "" if there is none."""
         return self.view.understood(self, split)
 
     @property

@@ -68,7 +68,7 @@ def _task_texts(name: str, args: argparse.Namespace) -> Iterator[str]:
 
 
 def read_texts(args: argparse.Namespace) -> list[str]:
-    """Return the documents that the corpus flags name, unchanged except by --cedilla."""
+    """Return the documents that the corpus flags select; only --cedilla changes them."""
     texts = itertools.chain.from_iterable(_documents(args).values())
     if not args.cedilla:
         return list(texts)

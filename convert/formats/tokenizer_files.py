@@ -1,7 +1,7 @@
 """The files of a Hugging Face tokenizer, from the vocabulary that a T5 was trained with.
 
     write_tokenizer("ro.model", "ro_hf")                       # sentinels inside the model
-    write_tokenizer("t5.model", "t5_hf", extra_ids=100)        # seqio adds them behind it
+    write_tokenizer("t5.model", "t5_hf", extra_ids=100)        # seqio appends them
     write_byte_tokenizer("byt5_hf", extra_ids=100)
 
 `AutoTokenizer` of transformers 5 and 4 reads the folder, and so does the slow `T5Tokenizer` of
@@ -13,7 +13,7 @@ transformers 4. The files avoid three pitfalls:
   the files name the generic class, which uses tokenizer.json unchanged.
 - `ByT5Tokenizer` counts its sentinels upwards from 259, seqio downwards from the highest id.
 
-In one thing the ids differ from the trainer's on purpose: a text that spells a special token
+One difference from the trainer is deliberate: a text that spells a special token
 ("</s>", "<extra_id_7>") has its id here, and is ordinary text in training.
 """
 

@@ -144,8 +144,8 @@ def dataset_folder(folder: str) -> str | None:
 def check_position(run_folder: str, step: int) -> None:
     """Compare a checkpoint's data position to its checksums; see `check_checksums`.
 
-    Raise DamagedCheckpoint for a file that is missing or has changed, and for a position that is
-    gone although an earlier checkpoint, whose position is deleted first, has its own.
+    Raise DamagedCheckpoint for a file that is missing or has changed, and for a missing position,
+    if an earlier checkpoint still has one (positions are deleted oldest first).
     """
     folder = step_folder(run_folder, step)
     if position := dataset_folder(folder):

@@ -40,8 +40,8 @@ parsing = functools.partial(small_files.parsing, advice=RESTORE_ANOTHER, kind=Da
 class LazyArray:
     """An array that `read` fetches, or a part of it.
 
-    `digest` is its writer's (see `checksums`), None if unknown. `read` verifies it for the
-    complete array; a caller that reads parts calls `check_digest` itself.
+    `digest` is the checksum that the writer stored (see `checksums`), None if unknown. `read`
+    verifies it for the complete array; a caller that reads parts calls `check_digest` itself.
     """
 
     shape: tuple[int, ...]

@@ -84,7 +84,7 @@ class Lease:
                 deleting.result(timeout=_RELEASE_SECONDS)
 
     def check(self) -> None:
-        """Raise LeaseError, on the other hosts a Failure, if another run has taken over.
+        """Raise LeaseError (on other hosts a Failure) if another run has taken the lease over.
 
         While the storage does not answer it waits, for `GIVE_UP_SECONDS` at most.
         """

@@ -73,7 +73,7 @@ def line_task(
 ) -> seqio.Task:
     """Return the task of a text or .jsonl file, named after it; its only split is `split`.
 
-    Its targets and predictions are labels if those of the task `like` are. Characters that seqio
+    If the task `like` predicts labels, so does this one. Characters that seqio
     does not allow in names become "_".
     """
     stem = "stdin" if path == "-" else os.path.basename(path).rpartition(".")[0] or "lines"

@@ -1,4 +1,4 @@
-"""The checks of corpora at the start of a run, and what a data position says of them.
+"""The checks of corpora at the start of a run, and what a data position stores about them.
 
 A task may read from any `seqio.DataSource`; tf.data restores its position. A `common.source.Source`
 is also checked before the run, listed by one host for all, kept at one revision over restarts, and

@@ -185,7 +185,7 @@ class MixedExamples:
         return stacked
 
     def write(self, path: str) -> None:
-        """Write the position: of one pipeline to `path`, of each of several behind it."""
+        """Write the position to `path`, of several pipelines to `path`-<name> each."""
         if len(self._pipelines) == 1:
             self._pipelines[self.names[0]].write(path)
             return

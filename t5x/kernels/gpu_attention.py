@@ -242,7 +242,7 @@ def _tiles_of_row(x):
 
 
 def _call(reach: Reach, kernel, grid, args, results, stages: int) -> Any:
-    """Run a kernel; each array comes with what a program sees of it."""
+    """Run a kernel; `args` and `results` are pairs of an array and its BlockSpec."""
     return pl.pallas_call(
         kernel,
         grid=grid,

@@ -47,7 +47,7 @@ def attend(q_BQHK, k_BSHK, v_BSHK, mask, bias) -> jax.Array:
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def attend_with(gradients: Callable, q_BQHK, k_BSHK, v_BSHK, mask, bias) -> jax.Array:
-    """Return `attend` with a gradient by `gradients`; `attend` of this module has its arguments."""
+    """Return what `attend` returns; `gradients` computes its gradient."""
     return _attend(q_BQHK, k_BSHK, v_BSHK, mask, bias)[0]
 
 

@@ -347,7 +347,7 @@ class TrainingRun:
         """Return what saves the data position; raise if the data of the next step cannot be read.
 
         Where no data is needed any more the state is saved all the same, without a position. An
-        interrupted run does not wait longer for data than `_LAST_WAIT_SECONDS`.
+        interrupted run waits for data at most `_LAST_WAIT_SECONDS`.
         """
         if not (self.save_cfg and self.save_cfg.save_dataset):
             return None
@@ -466,9 +466,9 @@ def nothing_left(model_dir: str, step: int) -> str:
 
 
 def _listed(values: Mapping[str, Any]) -> str:
-    """Return the numbers among metrics as one line, with as many of them as it has room for.
+    """Return the numeric metrics as one line, as many as fit.
 
-    Those of all together come first, then what a simple method reaches, then those of classes.
+    First the overall metrics, then those of the baseline, then those of single classes.
     """
     rank = lambda name: 0 if "/" not in name else 1 if name.startswith("baseline/") else 2
     numbers = {k: values[k] for k in sorted(values, key=rank) if isinstance(values[k], int | float)}

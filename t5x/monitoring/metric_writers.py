@@ -156,7 +156,7 @@ def check_names(names: Sequence[str | MakeWriter]) -> None:
 
 
 class MetricWriters:
-    """The writers of one run, by name or factory; a folder's are made when it is first used."""
+    """The metric writers of one run, by name or factory; made when a folder is first used."""
 
     def __init__(self, names: Sequence[str | MakeWriter], model_dir: str):
         makers = [WRITERS[name] if isinstance(name, str) else name for name in names]

@@ -218,7 +218,7 @@ def last_step(
 def record_first_step(model_dir: str, step: int) -> None:
     """Write the step that a run's `relative_steps` count from; other hosts write nothing.
 
-    The run that it started from may have trained on by the time it resumes, or be gone.
+    When this run resumes, the source run may have newer checkpoints or no longer exist.
     """
     if jax.process_index() == 0:
         (epath.Path(model_dir) / _FIRST_STEP).write_text(json.dumps({"step": step}))
@@ -232,7 +232,8 @@ def _first_step(model_dir: str, restore: RestoreCheckpointConfig) -> int:
             with parsing(record):
                 return int(read_json(record)["step"])
         path = checkpoint_paths(restore)[0]
-    first = layout.step_of(path)  # of a run that resumes it may be gone
+    # By name alone, since the checkpoint may be deleted when the run resumes.
+    first = layout.step_of(path)
     if first is None:
         raise UserError(
             "train.relative_steps",

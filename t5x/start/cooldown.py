@@ -25,8 +25,8 @@ def branch(
 ) -> CheckpointConfig:
     """Return the configuration that starts at `cooldown_from`; None leaves it as it is.
 
-    The source's checkpoint need not exist: a branch that resumes has its own. Raise UserError if
-    its name has no step, the branch has no end, or `model_dir` is the source run.
+    When the branch resumes, the source's checkpoint is not needed any more: it has its own. Raise
+    UserError if its name has no step, the branch has no end, or `model_dir` is the source run.
     """
     if cooldown_from is None:
         return checkpoint_cfg

@@ -1,4 +1,8 @@
-"""Check that MODEL_DIR is writable, write the run's description, and compare it with the model."""
+"""Check MODEL_DIR, describe the run in it, and compare a resumed run with that description.
+
+The description is `model-info.txt` (parameters, optimizer), `labels.json` and a copy of the
+vocabulary. A run that resumes with another vocabulary or other classes is refused.
+"""
 
 import contextlib
 import json

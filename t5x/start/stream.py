@@ -26,7 +26,7 @@ def open_stream(
 ) -> TrainStream:
     """Return the training stream of this host at the data position of `start`, if it has one.
 
-    The stream's seed is the data position's; without a position it is that of `cfg`, else `seed`.
+    The seed comes from the data position; without one, from `cfg`, or else it is `seed`.
 
     Raises:
       DamagedCheckpoint: the position is not as saved; on all hosts.

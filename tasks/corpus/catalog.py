@@ -1,13 +1,14 @@
-"""The splits of a corpus: which there are, their files, and which of the documents are theirs.
+"""The splits of a corpus: their names, their files, and which documents belong to each.
 
     catalog = Catalog("/data/ro", shares={"validation": 0.01})     # a folder, pattern or hub name
-    catalog.names(policy)                   # {"train": "train", "validation": "train"}
+    catalog.names(policy)                   # {split: the split it is read from}
     catalog.listing("train", policy)        # a Listing
-    catalog.buckets("validation")           # (0, 100) of the documents' hashes; None is all of them
+    catalog.buckets("validation")           # (0, 100) of 10,000 hash buckets; None: all
 
 A split comes from a folder or a hub data set (by name), from its own files, or from `shares` of
-'train'. The arguments `splits`, `files` and `shares` say which splits there are. Where none of them
-does, the folder's file names do, or the data set. Nothing is read before the first question.
+'train'. `splits`, `files` and `shares` define the splits. If none of them is given, the names of
+the folder's files or the hub data set do. `policy` is a RetryPolicy. Nothing is read until a method
+is called.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -85,7 +86,7 @@ class Catalog:
             splits = tuple(files)
         elif splits is None and shares:
             splits = ("train",)
-        # By our name of a split the corpus's, None until the corpus was asked.
+        # {our name of a split: the corpus's name}; None until the corpus has been listed.
         self._names: dict[str, str] | None = None
         if splits is not None:
             self._names = dict(splits) if isinstance(splits, Mapping) else {s: s for s in splits}
@@ -107,7 +108,7 @@ class Catalog:
         return self._names is not None
 
     def names(self, policy: RetryPolicy) -> dict[str, str]:
-        """Return the names of the splits, each with the corpus's name for where it is read.
+        """Return, for the name of each split, the name of the corpus's split that it is read from.
 
         Raises:
           UserError: the corpus does not exist or cannot be read.
@@ -174,9 +175,9 @@ class Catalog:
         return listing.identity() | ({"held_out": [*buckets]} if buckets else {})
 
     def check_saved(self, split: str, saved: Mapping[str, Any]) -> None:
-        """Raise UserError if a saved `identity` is of documents that are not the split's now.
+        """Raise UserError if a saved `identity` was held out with another share than now.
 
-        The sentence has the shares that are. A position that says nothing of shares is accepted.
+        The message names both shares. A position that was saved without shares is accepted.
         """
         first, last = saved.get("held_out") or (0, 0)
         if not last or (first, last) == self.buckets(split):

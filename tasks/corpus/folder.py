@@ -2,7 +2,7 @@
 
     match_splits("/data/ro")                           # {"train": a Listing, "test": …}
     match_folder("/data/ro", "train", splits)          # a Listing
-    match_folder("/data/ro", "validation", splits)     # None: no file is named so
+    match_folder("/data/ro", "validation", splits)     # None: no file has this name
     match(["/data/ro", "/more/*.txt"], "train", splits)
 
 Files named <split>* belong to that split (the longest matching name wins); otherwise files whose
@@ -69,7 +69,7 @@ def match(patterns: Sequence[str | Parallel], split: str, splits: Iterable[str])
 
 
 def match_splits(folder: str) -> dict[str, Listing]:
-    """Return the splits that a folder's file names name, with their files.
+    """Return the splits found in the names of a folder's files, with their files.
 
     Raises:
       UserError: as `match_folder`.
@@ -83,8 +83,8 @@ def match_folder(
 ) -> Listing | None:
     """Return the files of a split of a folder, None if it has none.
 
-    `others` are the names of the corpus's splits. With `is_its_own` the folder holds this split
-    alone, so that files whose names name no split belong to it, as they do to 'train'.
+    `others` are the names of the corpus's splits. With `is_its_own` the folder holds only this
+    split, so it also gets the files that name no split, as 'train' does.
 
     Raises:
       UserError: a file may be data but cannot be read; or no file belongs to 'train', or to a split
@@ -122,7 +122,7 @@ def match_folder(
 def _named(
     folder: str, top: Mapping[str, dict[str, Any]], name: str, others: Iterable[str]
 ) -> Listing:
-    """Return the files of `top` whose names begin with `name`, and not with a longer of `others`.
+    """Return the files in `top` that begin with `name`, but with no longer name in `others`.
 
     Logs, checksums, notes, names that continue with a letter ("trainer"), and few bytes of other
     formats are passed over.

@@ -22,7 +22,7 @@ Range = tuple[int, int]  # of buckets: the first, and the one after the last
 
 
 def check(shares: Mapping[str, float], splits: Iterable[str]) -> None:
-    """Raise UserError unless the shares leave some of a split 'train'."""
+    """Raise UserError unless shares are positive, leave some of 'train', and it exists."""
     values = shares.values()
     if shares and not (min(values) > 0 and sum(values) < 1 and "train" in splits):
         raise UserError(

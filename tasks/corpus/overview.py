@@ -77,7 +77,7 @@ class Overview:
 
     @property
     def to_set(self) -> str:
-        """What to do if `looks_like` is right, or is not."""
+        """What to set `documents` to if `looks_like` is right, and if it is not."""
         choices = " or ".join(map(repr, self.documents_are))
         return f"set documents of the source to {choices}, or to 'lines' if that is right"
 

@@ -212,7 +212,7 @@ class ShardReader:
         return [self._permute(as_array(column), *position) for column in texts]
 
     def _batch(self, epoch: int, file: int, part: int, step: int) -> list | None:
-        """Return a batch of records, None behind the last of the part."""
+        """Return a batch of records, or None after the last one of the part."""
         key, stored = (epoch, file, part), self._split.files[file]
 
         def move() -> _Cursor:

@@ -283,7 +283,7 @@ class PermutedReader:
         return epochs.flat_map(of_epoch).flat_map(of_block)
 
     def _places(self, epoch: int) -> range:
-        """Return the places of this shard among all records of an epoch."""
+        """Return the positions in an epoch that belong to this shard."""
         (index, num_shards), n = self._shard, len(self._store)
         return range((index - epoch * n) % num_shards if self._in_turn else index, n, num_shards)
 

@@ -1,4 +1,4 @@
-"""The files of one split of a corpus, and how their records become documents.
+"""One split of a corpus: its files, and the settings that turn their records into documents.
 
 for screened in corpus_split.screened(corpus_split.files[0]):
     screened.usable          # [(b"un text",), …]

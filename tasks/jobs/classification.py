@@ -104,9 +104,9 @@ def ids_of(task: str) -> Callable[[], tuple[int, ...]]:
 def pieces_of(vocabulary: seqio.Vocabulary, classes: Sequence[str]) -> dict[str, str]:
     """Return a piece for each class, by label; all are distinct texts of one token.
 
-    A label that is one token is its own piece. Others take the first piece of their name that is
-    free, else the first of the vocabulary that begins with a letter or digit: "none" becomes "n" if
-    it is not one token.
+    A label that is one token is its own piece. Any other label takes the first unused piece of its
+    name, or else the first unused piece of the vocabulary that begins with a letter or digit:
+    "none" becomes "n" if it is not one token.
 
     Raises:
       UserError: the vocabulary has too few pieces.

@@ -55,7 +55,7 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 @guarded
 def main(argv: Sequence[str] | None = None) -> None:
-    """Print the look, and write its page."""
+    """Print what the sample shows, and write it as an HTML page."""
     flags = parse_arguments(argv)
     name = re.sub(r"\W+", "_", flags.corpus).strip("_")
     path = flags.html or arguments.result_path(f"look_{name}.html")

@@ -1,10 +1,11 @@
-"""The lines of a look at a corpus: each is a function of a sample, in the order of the table.
+"""The checks of a corpus: each is a function from a sample to one row of the table, in its order.
 
     for row in table(sample.draw(task, "train")):
         print(row.check, row.verdict, row.figure)
 
-The lines have the same names for every task. What looks wrong is a warning with an example; targets
-that the model cannot write are a failure. To add a line, write its function and name it in LINES.
+All tasks get the same checks; a corpus without a task gets CORPUS_LINES. Suspicious data gives a
+warning with an example; targets that the model cannot write give a failure. To add a check, write
+its function and add it to LINES.
 """
 
 import collections
@@ -22,10 +23,10 @@ from tasks.look import sampling, signs
 from tasks.look.sample import Sample, draw
 from tasks.look.size import Tokens
 
-MOST_UNUSABLE = 0.01  # of the records: records that should be text and are not
-MOST_EMPTY = 0.2  # of the records of formats in which an empty one is no empty line
-MOST_FOREIGN = 0.05  # of the letters
-MOST_UNKNOWN = 0.01  # of the pieces
+MOST_UNUSABLE = 0.01  # share of the records that should be text and are not
+MOST_EMPTY = 0.2  # share of empty records, in formats where a record is not a line
+MOST_FOREIGN = 0.05  # share of letters in scripts that the vocabulary lacks
+MOST_UNKNOWN = 0.01  # share of unknown pieces
 # Above both, a vocabulary was made for other texts: a good one of 32,000 pieces or more takes 1.2
 # to 1.8 tokens a word in European languages, and 4 characters a token.
 MOST_TOKENS, FEWEST_LETTERS = 2.5, 2.5
@@ -33,7 +34,7 @@ MOST_TOKENS, FEWEST_LETTERS = 2.5, 2.5
 # small sets of pairs are read far more often.
 MOST_EPOCHS, MOST_EPOCHS_OF_PAIRS = 4.0, 100.0
 _LONGEST_WORD = 12  # characters of a mean word, in scripts that separate words
-_MOST_PIECES = 20_000  # whose letters say what a vocabulary writes
+_MOST_PIECES = 20_000  # sampled to find the scripts of a vocabulary
 _OPENED = 64  # files on this machine whose encoding is shown
 _PASSED_OVER, _LABELS = 3, 5  # that are named
 _EXAMPLE = 600  # characters of an example's feature

@@ -105,7 +105,7 @@ mark { background: color-mix(in srgb, var(--c1) 18%, transparent); color: inheri
 
 
 def render_html(sample: Sample) -> str:
-    """Return the look as a page: documents and examples in full, their spans marked."""
+    """Return the checks as an HTML page, with whole documents and examples and marked spans."""
     title = f"{sample.name}, {sample.split}"
     documents, examples = shown_documents(sample), shown_examples(sample)
     body = [

@@ -169,8 +169,8 @@ def draw(
 ) -> Sample:
     """Return a sample of at most so many documents of a task's corpus.
 
-    It is spread over the corpus, the same for the same `seed`; without `spread` it is the
-    beginning, which is read faster. By default it is spread over a corpus on this machine.
+    With `spread` the sample is drawn from the whole corpus, and `seed` decides it. Without, it is
+    the beginning, which is faster. The default is True for a corpus on this machine, else False.
     `lengths` are the examples', by default 512 inputs and the targets that the objective makes of
     them; with `pack` a row holds several.
 

@@ -2,8 +2,8 @@
 
     model = starting_model.open_model("google/umt5-small")
     addition = AddedLanguage(model, "ka_umt5_small", [georgian, romanian, ENGLISH])
-    addition.files()                                       # tasks/, gin/ and launch/, by path
-    print(addition.report(written))                        # the commands that follow
+    addition.files()                    # {path: text} of tasks/, gin/ and launch/; not written
+    print(addition.report(written))     # the paths written, and the commands to run
 
 The commands bring the model in, cut its vocabulary to the languages that stay, add pieces for the
 new one, train on all of them, let the rate fall to zero, and publish the model in its own class.

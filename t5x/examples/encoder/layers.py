@@ -76,8 +76,9 @@ class SelfAttention(nn.Module):
     ) -> jax.Array:
         """Map [B, L, D] to [B, L, D].
 
-        `angles`, unless they are None, turn queries and keys (`t5x.kernels.rotary`). One mask for
-        all queries drops attention weights, as in `t5x.examples.t5.layers.Attention`.
+        `angles`, unless they are None, turn queries and keys (`t5x.kernels.rotary`). Attention
+        dropout drops a key of a head for all queries together, as in
+        `t5x.examples.t5.layers.Attention`.
         """
         heads = lambda name: Dense(
             self.num_heads * self.head_dim,

@@ -40,8 +40,8 @@ class Normalizers(NamedTuple):
 class MaskedLanguageModel:
     """An encoder trained to predict masked tokens.
 
-    Logits are computed for `predicted_share` of a row's places at once. A batch in which a row has
-    more targets takes several turns: slower, with the same numbers.
+    One pass computes logits for a share `predicted_share` of each row's positions. If a row has
+    more targets, the batch takes several passes: slower, with the same results.
     """
 
     module: Any  # `network.Bert` or `network.ModernBert`
@@ -187,7 +187,7 @@ class MaskedLanguageModel:
         return sums | {"loss": (token_losses * weights_BP).sum()}, hits_BP
 
     def _next_sentence_sums(self, params, encoded_BLD, labels_BN):
-        """Return the summed loss, the correct ones and the number of labels that are not -1."""
+        """Return the summed loss, the correct predictions and the number of labels except -1."""
         first = encoded_BLD[:, : labels_BN.shape[1]]
         logits = self.module.apply({"params": params}, first, method="next_sentence")
         labels, real = jnp.maximum(labels_BN, 0), (labels_BN >= 0).astype(jnp.float32)

@@ -198,7 +198,7 @@ class Bert(nn.Module):
     config: BertConfig
 
     def setup(self):
-        """Create the parts."""
+        """Create the submodules."""
         c = self.config
         norm = functools.partial(layers.CenteredLayerNorm, c.dtype, c.norm_epsilon)
         table = lambda rows: layers.Table(rows, c.emb_dim, c.dtype, NORMAL)
@@ -328,7 +328,7 @@ class ModernBert(nn.Module):
     config: ModernBertConfig
 
     def setup(self):
-        """Create the parts."""
+        """Create the submodules."""
         c = self.config
         inner, outer = modern_inits(c)
         norm = functools.partial(layers.CenteredLayerNorm, c.dtype, c.norm_epsilon, use_bias=False)

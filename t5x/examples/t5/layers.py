@@ -215,8 +215,8 @@ class Attention(nn.Module):
         """Attend from queries [B, Q, D] to `source`; return [B, Q, D].
 
         `source` is [B, S, D], `x_BQD` itself for attention of a row to itself, or keys and values
-        [B, S, H, K]. `seen` and `bias` come from `select.seen` and `select.bias`. One mask for all
-        queries drops attention weights.
+        [B, S, H, K]. `seen` and `bias` come from `select.seen` and `select.bias`. Attention dropout
+        drops a key of a head for all queries together.
         """
         q = self.heads(x_BQD, self.query)
         k, v = source if isinstance(source, tuple) else self.keys_values(source)

@@ -38,10 +38,10 @@ class Contents(NamedTuple):
 
 
 def look(head: bytes, kind: str, on_web: bool = False) -> Contents:
-    """Return what a text file of a kind is by its first HEAD_BYTES bytes.
+    """Return a text file's format and encoding, from its first HEAD_BYTES bytes.
 
     Raises:
-      UserError: it is none of that kind. The sentence lacks the name of the file.
+      UserError: it is not of this kind. The message does not name the file.
     """
     for mark, encoding in _BOMS.items():
         if head.startswith(mark):
@@ -98,7 +98,7 @@ def _layout(head: bytes, kind: str) -> str:
 
 
 def with_contents(stream: BinaryIO, file: CorpusFile) -> tuple[Contents, BinaryIO]:
-    """Return what a text file is, and a stream of it in UTF-8, from the stream of its bytes.
+    """Return a text file's format and encoding, and a stream of its text in UTF-8.
 
     Where UTF-16 or UTF-32 is damaged, that stream is not UTF-8 either.
 
@@ -115,7 +115,7 @@ def with_contents(stream: BinaryIO, file: CorpusFile) -> tuple[Contents, BinaryI
 
 
 def check_head(head: bytes, file: CorpusFile) -> Contents:
-    """Return what a text file is, as `look` does, with its name in the sentence."""
+    """Call `look`, and name the file in its error."""
     try:
         return look(head, file.kind, file.on_web)
     except UserError as error:

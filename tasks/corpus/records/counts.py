@@ -88,9 +88,9 @@ class RecordCounter:
     def counts(self, split: str | None = None) -> dict[str, int]:
         """Return the records read, skipped and changed, texts, examples cut, epochs completed.
 
-        An epoch is complete when every shard that this process reads is. All names are present,
-        also with 0, because hosts add up their counts name by name. Without `split` it is the sum
-        of all.
+        An epoch is complete when all shards that this process reads have completed it. All names
+        are present, also with 0, because hosts add up their counts name by name. Without `split` it
+        is the sum of all.
         """
         with self._lock:
             mine = (counts for of, counts in self._counts.items() if split in (None, of))

@@ -202,7 +202,7 @@ def _check_copies(setting: str, copies: int) -> None:
 
 
 class Columns(Column):
-    """Several columns, each of which is a feature of the document.
+    """Several columns; each becomes a feature of the document.
 
     Columns({"inputs": "{Title}\\n{Body}", "targets": "Y"}, {"targets": {"HQ": "high"}})
 

@@ -57,7 +57,7 @@ def json_records(lines: Iterable) -> Iterator:
 
 
 def _several(text: str) -> Iterator:
-    """Yield the records of a line of several; MALFORMED for a rest that is none."""
+    """Yield the records of a line that holds several; MALFORMED if the rest cannot be parsed."""
     at = _beyond_separators(text, 0)
     while at < len(text):
         try:

@@ -85,7 +85,7 @@ def filesystem(url: str) -> tuple[Any, str]:
 
 
 def disk_facts(path: str) -> dict[str, Any]:
-    """Return what this disk says of a file, as fields of a CorpusFile."""
+    """Return a local file's size and version, as fields of a CorpusFile."""
     stat = os.stat(path)
     return {"length": stat.st_size, "version": f"{stat.st_size} bytes of {stat.st_mtime_ns}"}
 
