@@ -81,7 +81,7 @@ class CommandError(Exception):
         return f"{self.where}{subject}{self.why}".rstrip(".")
 
     @property
-    def told(self) -> dict[str, str]:
+    def as_fields(self) -> dict[str, str]:
         """The error as text fields, to raise it again in another process."""
         return {"why": self.fault, "to_set": self.to_set}
 

@@ -190,7 +190,7 @@ class CorpusTask(seqio.Task):
         other.evaluates = True
         return other
 
-    def understood(self, split: str) -> str:
+    def describe_corpus(self, split: str) -> str:
         """Return a sentence on how a split of its corpus is read, "" if there is none."""
         return ""
 

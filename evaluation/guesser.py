@@ -11,7 +11,7 @@
 
 Only prefix_lm gives a sentence a probability as such. The others multiply those of its parts: a
 pseudo-likelihood (Salazar et al. 2020, arXiv:1910.14659), in which the pieces of a word do not see
-those behind them (Kauf and Ivanova 2023, arXiv:2305.10588).
+those after them (Kauf and Ivanova 2023, arXiv:2305.10588).
 """
 
 import abc
@@ -30,17 +30,20 @@ SPAN_CORRUPTION, PREFIX_LM, MASKED_LM = "span_corruption", "prefix_lm", "masked_
 
 
 class Guesser(abc.ABC):
-    """Gives hidden text a probability; `fills_in` tells whether it also reads what follows."""
+    """Gives hidden text a probability; `fills_in` says whether it also reads what follows."""
 
     fills_in = True
 
     def hide(self, words: Sequence[str], rng: np.random.Generator) -> HiddenText:
         """Return a passage whose hidden text bits per byte are measured on: 15 %, or all."""
-        return hide_spans(words, rng) if self.fills_in else whole(words)[0]
+        return hide_spans(words, rng) if self.fills_in else hide_whole(words)[0]
 
-    def cover(self, words: Sequence[str]) -> list[HiddenText]:
-        """Hide each part of a sentence in turn; their probabilities multiply to its score."""
-        return whole(words)
+    def hide_in_turn(self, words: Sequence[str]) -> list[HiddenText]:
+        """Return a text for each part of a sentence, with that part hidden.
+
+        The product of their probabilities is the score of the sentence.
+        """
+        return hide_whole(words)
 
     @abc.abstractmethod
     def guess(self, texts: Sequence[HiddenText]) -> list[Guess]:
@@ -66,9 +69,12 @@ class ModelGuesser(Guesser):
         self._objective, self._encoder, self._score = _OBJECTIVES[objective], encoder, score
         self.fills_in = objective != PREFIX_LM
 
-    def cover(self, words: Sequence[str]) -> list[HiddenText]:
-        """Hide each part of a sentence in turn; their probabilities multiply to its score."""
-        return self._objective.cover(words)
+    def hide_in_turn(self, words: Sequence[str]) -> list[HiddenText]:
+        """Return a text for each part of a sentence, with that part hidden.
+
+        The product of their probabilities is the score of the sentence.
+        """
+        return self._objective.hide_in_turn(words)
 
     def guess(self, texts: Sequence[HiddenText]) -> list[Guess]:
         """Return a guess of each text, from all of its examples."""
@@ -87,20 +93,20 @@ def _product(guesses: Sequence[Guess]) -> Guess:
     return Guess(log_prob, all(guess.is_written for guess in guesses))
 
 
-def whole(words: Sequence[str]) -> list[HiddenText]:
-    """Hide the whole sentence."""
+def hide_whole(words: Sequence[str]) -> list[HiddenText]:
+    """Return one text, in which all words are hidden."""
     return [HiddenText(tuple(words), ((0, len(words)),))]
 
 
-def halves(words: Sequence[str]) -> list[HiddenText]:
-    """Hide each half once."""
+def hide_halves(words: Sequence[str]) -> list[HiddenText]:
+    """Return a text for each half of the words, with that half hidden; one word is one text."""
     middle = len(words) // 2
     spans = [(0, middle), (middle, len(words))] if middle else [(0, len(words))]
     return [HiddenText(tuple(words), (span,)) for span in spans]
 
 
-def single_words(words: Sequence[str]) -> list[HiddenText]:
-    """Hide each word once."""
+def hide_single_words(words: Sequence[str]) -> list[HiddenText]:
+    """Return a text for each word, with that word hidden."""
     return [HiddenText(tuple(words), ((i, i + 1),)) for i in range(len(words))]
 
 
@@ -168,11 +174,11 @@ class _Objective(NamedTuple):
     """How a text becomes examples of a scorer, and how a sentence is hidden."""
 
     examples: Callable[[HiddenText, TextEncoder], Sequence[EncodedExample | MaskedExample]]
-    cover: Callable[[Sequence[str]], list[HiddenText]]
+    hide_in_turn: Callable[[Sequence[str]], list[HiddenText]]
 
 
 _OBJECTIVES = {
-    SPAN_CORRUPTION: _Objective(span_examples, halves),
-    PREFIX_LM: _Objective(prefix_examples, whole),
-    MASKED_LM: _Objective(masked_examples, single_words),
+    SPAN_CORRUPTION: _Objective(span_examples, hide_halves),
+    PREFIX_LM: _Objective(prefix_examples, hide_whole),
+    MASKED_LM: _Objective(masked_examples, hide_single_words),
 }

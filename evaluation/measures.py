@@ -43,13 +43,14 @@ def bits_per_byte(
     }
 
 
-def ratio(numerators: Sequence[float], denominators: Sequence[float]) -> Measure:
-    """Return the ratio of sums, with the standard error of a ratio over independent passages."""
-    above, below = np.asarray(numerators), np.asarray(denominators)
-    value = above.sum() / below.sum()
-    deviations = above - value * below
-    error = math.sqrt((deviations**2).sum() * len(above) / max(len(above) - 1, 1)) / below.sum()
-    return Measure(float(value), error, int(below.sum()))
+def ratio(values: Sequence[float], sizes: Sequence[float]) -> Measure:
+    """Return sum(values) / sum(sizes), with its standard error over independent passages."""
+    numerators, denominators = np.asarray(values), np.asarray(sizes)
+    total, count = denominators.sum(), len(numerators)
+    value = numerators.sum() / total
+    deviations = numerators - value * denominators
+    error = math.sqrt((deviations**2).sum() * count / max(count - 1, 1)) / total
+    return Measure(float(value), error, int(total))
 
 
 def _share(count: int, cases: int) -> Measure:
@@ -82,9 +83,9 @@ def filled_in_words(
 def preferred_sentences(pairs: Sequence[Pair], guesser: Guesser) -> dict[str, Measure]:
     """Return the share of pairs whose right sentence is more probable, in all and by kind."""
     sentences = [text for pair in pairs for text in pair[:2]]
-    covers = [guesser.cover(sentence.split()) for sentence in sentences]
-    guesses = iter(guesser.guess([text for cover in covers for text in cover]))
-    sums = np.array([sum(next(guesses).log_prob for _ in cover) for cover in covers])
+    parts = [guesser.hide_in_turn(sentence.split()) for sentence in sentences]
+    guesses = iter(guesser.guess([text for texts in parts for text in texts]))
+    sums = np.array([sum(next(guesses).log_prob for _ in texts) for texts in parts])
     better = sums[0::2] > sums[1::2]
     kinds: dict[str, list[bool]] = {"minimal_pairs": []}
     for pair, right in zip(pairs, better.tolist(), strict=True):

@@ -180,7 +180,7 @@ class RunContext:
         Raise NotChecked if they are those that a remote corpus has, which cannot be asked.
         """
         source = task.source
-        if isinstance(source, CorpusSource) and not source.catalog.says_splits:
+        if isinstance(source, CorpusSource) and not source.catalog.knows_splits:
             return self.read(source, lambda: source.splits)
         return task.splits or ()
 

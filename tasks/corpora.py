@@ -28,7 +28,7 @@ from tasks.text import normalize, token_chunks
 # The buffers are saved with every checkpoint, so they are small.
 SHUFFLED_CHUNKS = 128
 
-Task.view = View(lines.look, overview.understood)
+Task.view = View(lines.look, overview.describe_corpus)
 Vocabulary: TypeAlias = str | Callable[[], str] | seqio.Vocabulary
 
 

@@ -31,7 +31,7 @@ from common import arguments
 from common.errors import ROOT, UserError, guarded
 from common.tables import OK, counted
 from tasks import vocabularies
-from tasks.corpus.storage.names import given
+from tasks.corpus.storage.names import absolute_path
 from tasks.jobs import classification, summarization, text_to_text
 from tasks.look import lines
 from tasks.look.sample import Sample, draw
@@ -116,7 +116,7 @@ def open_rows(
         files = (os.path.abspath(inputs), os.path.abspath(targets or ""))
         options: dict[str, Any] = {"parallel": {"train": files}}
     else:
-        corpus = given(rows)
+        corpus = absolute_path(rows)
         options = {"corpus": corpus, "columns": {"inputs": inputs, "targets": targets or label}}
         if label:
             classes = classes_of(corpus, inputs, label)

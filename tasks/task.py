@@ -31,17 +31,17 @@ def folders(paths: str | Sequence[str] = ()) -> list[str]:
 
 
 class View(NamedTuple):
-    """The functions behind `Task.look` and `Task.understood`."""
+    """The functions behind `Task.look` and `Task.describe_corpus`."""
 
     look: Callable[[seqio.Task, str, Mapping[str, int] | None, bool], list[CheckResult]]
-    understood: Callable[[seqio.Task, str], str]
+    describe_corpus: Callable[[seqio.Task, str], str]
 
 
 class Task(CorpusTask):
     """A seqio.Task that also looks for its cache in `folders()`."""
 
     # `tasks.corpora` sets it for all tasks, since the modules that show a corpus import this one.
-    view = View(look=lambda *_: [], understood=lambda *_: "")
+    view = View(look=lambda *_: [], describe_corpus=lambda *_: "")
 
     rate: float | None = 1.0  # see `Reading`
     most_epochs: int | None = None  # of a training split that is read without end
@@ -61,9 +61,9 @@ class Task(CorpusTask):
         """Return what a sample of a split shows as lines of a table; see `tasks.look.lines`."""
         return self.view.look(self, split, lengths, pack)
 
-    def understood(self, split: str) -> str:
+    def describe_corpus(self, split: str) -> str:
         """Return a sentence on how a split of its corpus is read, "" if there is none."""
-        return self.view.understood(self, split)
+        return self.view.describe_corpus(self, split)
 
     @property
     def cache_dir(self) -> str | None:
@@ -131,10 +131,10 @@ class Task(CorpusTask):
         """Return the plain seqio task whose source and preprocessors are bound to a reading."""
         is_placeholder = lambda step: isinstance(step, seqio.CacheDatasetPlaceholder)
         bind = lambda step: seqio.utils.add_kwargs_to_transform(step, reading=reading)
-        is_told = isinstance(self.source, Source)
+        takes_reading = isinstance(self.source, Source)
         return seqio.Task(
             self.name,
-            source=_ReadSource(self.source, reading) if is_told else self.source,
+            source=_ReadSource(self.source, reading) if takes_reading else self.source,
             preprocessors=[s if is_placeholder(s) else bind(s) for s in self.preprocessors],
             output_features=self.output_features,
             shuffle_buffer_size=self.shuffle_buffer_size,

@@ -119,7 +119,7 @@ def finish(
 
 
 def _counts(change: VocabularyChange) -> CheckResult:
-    staying = sum(change.stays)
+    staying = sum(change.is_kept)
     new = len(change.sources) - staying
     detail = f"{change.old.size - staying:,} go, {new:,} come, {staying:,} stay"
     return judged("pieces", True, f"{detail}: {change.old.size:,} before, {staying + new:,} after")
@@ -148,14 +148,14 @@ def bytes_a_piece(pieces: Pieces, lines: Sequence[str]) -> float:
 def check_same_pieces(change: VocabularyChange, texts: Iterable[str]) -> CheckResult:
     """Check that words of kept pieces, without a new piece, are tokenized as before, each once."""
     name, sources = "kept pieces tokenize words as before", change.sources
-    stays = change.stays
-    stable = {ids[0] for ids, same in zip(sources, stays, strict=True) if same}
+    is_kept = change.is_kept
+    stable = {ids[0] for ids, same in zip(sources, is_kept, strict=True) if same}
     names_of = lambda ids: [change.old.names[i] for i in ids]
     words = {word for text in texts for word in text.split()}
     same = 0
     for word in sorted(words):
         old_ids, new_ids = change.old.encode(word), change.new.encode(word)
-        if not stable.issuperset(old_ids) or not all(stays[i] for i in new_ids):
+        if not stable.issuperset(old_ids) or not all(is_kept[i] for i in new_ids):
             continue
         ids = [sources[i][0] for i in new_ids]
         if ids != old_ids and not is_tie(old_ids, ids, names_of):

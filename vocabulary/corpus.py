@@ -132,7 +132,7 @@ def read_documents(
     from tasks.corpus.storage.retry import RetryPolicy
 
     source = CorpusSource(
-        *(names.given(corpus), config),
+        *(names.absolute_path(corpus), config),
         column=column,
         documents=documents,
         splits=(slices.full(split),),

@@ -58,7 +58,7 @@ def learn(pieces: Pieces, lines: Sequence[str], size: int) -> VocabularyChange:
     used = kept.union(*(full.parts(i) for i in usage))
     room = min(len(used), len(kept) + size - len(letters))
     trimmed = full.change(sorted(full.most_used(kept, usage, room)))
-    return spelled.then(merged).then(trimmed)
+    return spelled.followed_by(merged).followed_by(trimmed)
 
 
 def _letters(pieces: Pieces, lines: Sequence[str]) -> list[NewPiece]:

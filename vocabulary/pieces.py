@@ -53,8 +53,8 @@ class Pieces(abc.ABC):
     """The pieces of a vocabulary by id."""
 
     in_run: ClassVar[str]  # what a run's folder calls the file
-    fixed: ClassVar[int]  # ids behind all pieces that each change puts there
-    extra_ids = 0  # that seqio adds behind them
+    fixed: ClassVar[int]  # number of ids that each change puts after all pieces
+    extra_ids = 0  # number of ids that seqio adds after them
     names: Sequence[str]  # by id, "" for an id without piece
     scores: Sequence[float]  # by id; equal ones where the kind has none
     unk_id: int
@@ -138,7 +138,7 @@ class Pieces(abc.ABC):
 
 
 class SentencePieces(Pieces):
-    """A SentencePiece model, with `extra_ids` sentinels that seqio adds behind it, or 0.
+    """A SentencePiece model, with `extra_ids` sentinels that seqio adds after it, or 0.
 
     A changed one has the 100 sentinels as its last pieces.
     """
@@ -195,9 +195,9 @@ class SentencePieces(Pieces):
         return VocabularyChange(self, SentencePieces(model), sources)
 
     def _sentinels_in_order(self) -> Sources:
-        """Return the ids of `<extra_id_99>` to `<extra_id_0>`, of the model or behind it."""
-        behind = {number: self.size - 1 - number for number in range(self.extra_ids)}
-        ids = behind | sentinel_ids(self.model)
+        """Return the ids of `<extra_id_99>` to `<extra_id_0>`, in the model or after it."""
+        added = {number: self.size - 1 - number for number in range(self.extra_ids)}
+        ids = added | sentinel_ids(self.model)
         if absent := [number for number in range(NUM_SENTINELS) if number not in ids]:
             raise UserError(
                 "the model",
@@ -221,11 +221,12 @@ class VocabularyChange:
     sources: Sources
 
     @property
-    def stays(self) -> list[bool]:
+    def is_kept(self) -> list[bool]:
         """Whether each new id was there before; a letter that was unknown has one source, too."""
-        names, behind = {*self.old.names}, len(self.old.names)  # behind: sentinels of seqio
+        names = {*self.old.names}
+        num_pieces = len(self.old.names)  # sentinels that seqio adds have higher ids
         pairs = zip(self.new.names, self.sources, strict=True)
-        return [len(ids) == 1 and (name in names or ids[0] >= behind) for name, ids in pairs]
+        return [len(ids) == 1 and (name in names or ids[0] >= num_pieces) for name, ids in pairs]
 
     @property
     def rows(self) -> Sources:
@@ -233,7 +234,7 @@ class VocabularyChange:
         unused = files.round_up(len(self.sources)) - len(self.sources)
         return [*self.sources, *[(self.old.unk_id,)] * unused]
 
-    def then(self, later: "VocabularyChange") -> "VocabularyChange":
+    def followed_by(self, later: "VocabularyChange") -> "VocabularyChange":
         """Return this change and a later one of its new vocabulary as one."""
         sources = [tuple(old for i in ids for old in self.sources[i]) for ids in later.sources]
         return VocabularyChange(self.old, later.new, sources)

@@ -27,12 +27,12 @@ def tokenizer_of(run: TrainedRun, path: str | None = None) -> TokenizerFolder:
 
 
 def sentencepiece_vocabulary(path: str, extra_ids: int | None = None) -> TrainedVocabulary:
-    """Return a model's vocabulary, with `extra_ids` sentinels behind it (None: T5's hundred).
+    """Return a model's vocabulary, with `extra_ids` sentinels appended (None: T5's 100).
 
-    A model that holds sentinels itself gets none behind it.
+    A model that already contains sentinels gets none.
     """
-    behind = NUM_SENTINELS if extra_ids is None else extra_ids
-    return TrainedVocabulary(path, 0 if 0 in sentinel_ids(read_model(path)) else behind)
+    appended = NUM_SENTINELS if extra_ids is None else extra_ids
+    return TrainedVocabulary(path, 0 if 0 in sentinel_ids(read_model(path)) else appended)
 
 
 def _bound_extra_ids(bindings: Bindings | None, configurable: str) -> int | None:

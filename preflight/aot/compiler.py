@@ -146,7 +146,7 @@ def serve(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
     try:
         reply = answer(json.load(sys.stdin))
     except CommandError as error:
-        reply = {"refused": error.told}
+        reply = {"refused": error.as_fields}
     except ValueError as error:
         reply = {"refused": {"why": str(error)}}
     except _NotCompiled as error:

@@ -59,11 +59,11 @@ class Corpora:
         tasks = () if self.cfg.use_cached else self.cfg.tasks_with_split
         return [task for task in tasks if isinstance(task, CorpusTask)]
 
-    def understood(self) -> list[str]:
-        """Return a line per task on what was understood of its corpus; one host reads for all."""
+    def describe_corpora(self) -> list[str]:
+        """Return a line per task that describes its corpus; one host reads for all."""
         split = self.cfg.split
         sentences = broadcast_from_first(
-            lambda: {task.name: task.understood(split) for task in self._corpus_tasks()}
+            lambda: {task.name: task.describe_corpus(split) for task in self._corpus_tasks()}
         )
         return [f"Corpus of {name}, split {split!r}: {s}." for name, s in sentences.items() if s]
 

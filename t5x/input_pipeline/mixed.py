@@ -57,8 +57,8 @@ def names_of(
     holds the pipelines `held`. Parts without the split are left out.
     """
     phases = phases_of(provider)
-    goes_on = provider.name not in held and not set(held).isdisjoint(phases.get(0, ()))
-    if len(phases) < 2 and not goes_on:
+    continues_parts = provider.name not in held and not set(held).isdisjoint(phases.get(0, ()))
+    if len(phases) < 2 and not continues_parts:
         return [provider.name]
     return [part for part in phases[0] if split in seqio.get_mixture_or_task(part).splits]
 

@@ -90,8 +90,8 @@ def changed_mixture(saved: Mapping[str, Any], mixture: str, names: Sequence[str]
     if not began and set(before_names) <= set(names):
         return None
     changes = [f"{', '.join(began)} begins"] if began else []
-    if went_on := [name for name in names if name in before_names]:
-        changes = [f"{', '.join(went_on)} goes on where it was", *changes]
+    if continued := [name for name in names if name in before_names]:
+        changes = [f"{', '.join(continued)} continues where it was", *changes]
     if ended := [name for name in before_names if name not in names]:
         changes.append(f"{', '.join(ended)} is read no more")
     before = saved.get("mixture", "other data")

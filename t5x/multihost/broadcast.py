@@ -66,15 +66,15 @@ def broadcast_from_first(find: Callable[[], T]) -> T:
         except Exception as error:
             raised = error
             kind = "refused" if isinstance(error, ValueError) else "failed"
-            told = error.told if isinstance(error, CommandError) else {"why": str(error)}
-            message = json.dumps({kind: told}).encode()
+            fields = error.as_fields if isinstance(error, CommandError) else {"why": str(error)}
+            message = json.dumps({kind: fields}).encode()
     size = int(multihost_utils.broadcast_one_to_all(np.int32(len(message))))
     padded = np.frombuffer(message.ljust(size), np.uint8)
     answer = json.loads(bytes(np.asarray(multihost_utils.broadcast_one_to_all(padded), np.uint8)))
     if "found" in answer:
         return answer["found"]
-    ((kind, told),) = answer.items()
-    raise raised or (UserError if kind == "refused" else Failure)(**told)
+    ((kind, fields),) = answer.items()
+    raise raised or (UserError if kind == "refused" else Failure)(**fields)
 
 
 def gather(mine: Any) -> list[Any]:

@@ -108,7 +108,7 @@ def _collect(worker: Worker, mine: Facts, seconds: float) -> CommandError | None
                 is_missing = isinstance(error, Failure)
                 self.send_response(_MISSING if is_missing else _DIFFERENT if error else _ALL_WELL)
                 self.end_headers()
-                self.wfile.write(json.dumps(error.told if error else {}).encode())
+                self.wfile.write(json.dumps(error.as_fields if error else {}).encode())
 
         def log_message(self, *_: object) -> None:
             pass

@@ -19,7 +19,7 @@ import gin
 from common.errors import UserError, nearest
 from common.gin_reader import REQUIRED, Binding, Bindings, Reference, leaves
 from t5x.settings import explain, limits
-from t5x.settings.configuration import MAINS, bindings_of, current, reached, resolve
+from t5x.settings.configuration import MAINS, bindings_of, current, reachable_bindings, resolve
 
 
 def check(flags: Sequence[str]) -> None:
@@ -91,7 +91,7 @@ def _check_main(bindings: Bindings) -> None:
             if lacking := sorted(_needed(function) - {*arguments}):
                 why = f"gets no {', '.join(lacking)}"
                 raise UserError(name, why=why, to_set=f"include {file}, or set them")
-            for binding in reached(bindings, is_main):
+            for binding in reachable_bindings(bindings, is_main):
                 _check_calls(bindings, binding)
 
 

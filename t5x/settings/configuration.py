@@ -39,10 +39,10 @@ def settings_of(bindings: Bindings, accepts: Callable[[Any], bool]) -> dict[str,
     settings_of(current(), lambda function: function.__module__ == "t5x.decoding")
     # {"decoding.temperature_sample.topk": "40", …}, with all that they refer to
     """
-    return {binding.name: repr(binding.value) for binding in reached(bindings, accepts)}
+    return {binding.name: repr(binding.value) for binding in reachable_bindings(bindings, accepts)}
 
 
-def reached(bindings: Bindings, accepts: Callable[[Any], bool]) -> list[Binding]:
+def reachable_bindings(bindings: Bindings, accepts: Callable[[Any], bool]) -> list[Binding]:
     """Return the bindings of the functions that `accepts` accepts, and of all they refer to."""
     result: dict[str, Binding] = {}
     todo = [b for b in bindings if b.parameter and accepts(resolve(b.selector, bindings.imports))]

@@ -75,11 +75,11 @@ class Start:
                 elif self.dataset_folder:
                     layout.check_checksums(self.dataset_folder)
             except DamagedCheckpoint as error:
-                return error.told
+                return error.as_fields
             return None
 
-        if told := broadcast_from_first(damage):
-            raise DamagedCheckpoint(**told)
+        if damaged := broadcast_from_first(damage):
+            raise DamagedCheckpoint(**damaged)
 
 
 def find_start(

@@ -174,11 +174,11 @@ def check_labels(start: Start, tasks: Iterable[seqio.Task]) -> None:
     before = broadcast.broadcast_from_first(saved)
     named = lambda labels: ", ".join(f"{label!r} ({piece})" for label, piece in labels.items())
     for name, labels in labels_by_task.items():
-        if (was := before.get(name, labels)) != labels:
+        if (labels_before := before.get(name, labels)) != labels:
             raise UserError(
                 f"task {name}",
                 why=f"has the classes {named(labels)}, but the run in MODEL_DIR {model_dir} was "
-                f"trained with {named(was)}",
+                f"trained with {named(labels_before)}",
                 to_set="set another MODEL_DIR for a new run, or the classes of that run",
             )
 
@@ -219,19 +219,19 @@ def saved_by_another(path: str, model: Any) -> str | None:
     shapes. So the run's description next to the checkpoint is read. Without it, or for an optimizer
     without a name, nothing is known, and the result is None.
     """
-    beside = epath.Path(path).parent / _DESCRIPTION
+    description_path = epath.Path(path).parent / _DESCRIPTION
 
     def optimizer_there() -> str | None:
         try:
-            match = re.search(r"^optimizer: (\S+)$", beside.read_text(), re.MULTILINE)
+            match = re.search(r"^optimizer: (\S+)$", description_path.read_text(), re.MULTILINE)
         except (tf.errors.OpError, OSError, UnicodeDecodeError):
             return None
         return match[1] if match else None
 
-    there, here = broadcast.broadcast_from_first(optimizer_there), _optimizer(model)
-    if None in (there, here) or there == here:
+    saved_name, own_name = broadcast.broadcast_from_first(optimizer_there), _optimizer(model)
+    if None in (saved_name, own_name) or saved_name == own_name:
         return None
-    return f"the saved state is of {there}, not of {here}"
+    return f"the saved state is of {saved_name}, not of {own_name}"
 
 
 def _optimizer(model: Any) -> str | None:

@@ -60,6 +60,6 @@ def open_stream(
     if not stream.steps:
         mixed.check_steps(cfg.provider, total_steps - start.step)
     stream.corpora.check_shards(stream.count)
-    for line in (*stream.corpora.understood(), *stream.corpora.mixing(stream.count)):
+    for line in (*stream.corpora.describe_corpora(), *stream.corpora.mixing(stream.count)):
         logging.info("%s", line)
     return stream

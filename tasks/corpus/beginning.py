@@ -57,7 +57,7 @@ def read_beginning(split: CorpusSplit, n: int, one_file: bool = False) -> Beginn
     beginning = Beginning([], RecordCounter(split.corpus), [])
     for file in split.files:
         for screened in split.screened(file):
-            documents = held_out.among(screened.usable, split.buckets)
+            documents = held_out.in_buckets(screened.usable, split.buckets)
             has_others |= len(documents) < len(screened.usable)
             beginning.counter.add(count_codes(screened.codes))
             beginning.documents.extend(documents)

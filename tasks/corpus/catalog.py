@@ -35,7 +35,7 @@ class Unreachable(UserError, ConnectionError):
     """A corpus that is temporarily unreachable; a retry may succeed."""
 
 
-def reached(corpus: str, action: str, fn: Callable[[], T], policy: RetryPolicy) -> T:
+def call_with_retries(corpus: str, action: str, fn: Callable[[], T], policy: RetryPolicy) -> T:
     """Return `fn()`, retried; raise Unreachable if it still fails."""
     try:
         return retry(fn, f"{action} {corpus}", policy)
@@ -103,7 +103,7 @@ class Catalog:
         return not any("://" in pattern or pattern.startswith(LIST) for pattern in patterns)
 
     @property
-    def says_splits(self) -> bool:
+    def knows_splits(self) -> bool:
         """Whether the names of the splits are known without asking the corpus."""
         return self._names is not None
 
@@ -114,7 +114,7 @@ class Catalog:
           UserError: the corpus does not exist or cannot be read.
         """
         if self._names is None:
-            self._names = reached(self.name, "listing", self._names_in_corpus, policy)
+            self._names = call_with_retries(self.name, "listing", self._names_in_corpus, policy)
         return self._names | {split: self._names.get("train", "train") for split in self._shares}
 
     def use_names(self, splits: Iterable[str]) -> None:
@@ -145,14 +145,16 @@ class Catalog:
             raise self._no_split(split, splits)
         origin = self._origin(split)
         if origin not in self._listings:
-            self._add(origin, reached(self.name, "listing", lambda: self._find(origin), policy))
+            self._add(
+                origin, call_with_retries(self.name, "listing", lambda: self._find(origin), policy)
+            )
         return self._listings[origin]
 
     def complete(self, split: str, policy: RetryPolicy) -> Listing:
         """Return `listing` with all that servers report of each file."""
         listing = self.listing(split, policy)
         if not listing.is_complete:
-            listing = reached(self.name, "looking up", listing.complete, policy)
+            listing = call_with_retries(self.name, "looking up", listing.complete, policy)
             self._listings[self._origin(split)] = listing
         return listing
 

@@ -70,7 +70,7 @@ def keep(
     return dataset.filter(belongs)
 
 
-def among(documents: Sequence[Document], buckets: Range | None) -> list[Document]:
+def in_buckets(documents: Sequence[Document], buckets: Range | None) -> list[Document]:
     """Return the documents of these buckets, all of them for None."""
     if buckets is None or not documents:
         return list(documents)

@@ -129,7 +129,8 @@ def overview(source: CorpusSource, split: str) -> Overview:
         texts = [text for batch in source.texts(split) for text in batch]
         documents = len(texts)
         parts = {
-            name: len(held_out.among(texts, held_out.range_of(shares, name))) for name in shares
+            name: len(held_out.in_buckets(texts, held_out.range_of(shares, name)))
+            for name in shares
         }
     looks_like, documents_are = _looks_like(source, listing)
     return Overview(
@@ -145,7 +146,7 @@ def overview(source: CorpusSource, split: str) -> Overview:
     )
 
 
-def understood(task: seqio.Task, split: str) -> str:
+def describe_corpus(task: seqio.Task, split: str) -> str:
     """Return the sentence on a split of a task's corpus, "" unless it is a `CorpusSource`.
 
     Warn if its lines seem to be no documents.

@@ -40,7 +40,7 @@ import gin
 from common.errors import UserError
 from common.source import EPOCHS, PARTS, RECORDS, Reading, Source
 from tasks.corpus import beginning, held_out, slices, tf_callbacks
-from tasks.corpus.catalog import Catalog, Files, reached
+from tasks.corpus.catalog import Catalog, Files, call_with_retries
 from tasks.corpus.listing import Listing
 from tasks.corpus.reader import ShardReader, assign
 from tasks.corpus.records.counts import CODED, RecordCounter
@@ -216,7 +216,9 @@ class CorpusSource(Source):
 
     def text_bytes(self, split: str) -> int | None:
         """Return roughly how many bytes of text a split has, None if it is unknown."""
-        return reached(self.name, "measuring", self._listing(split).text_bytes, self.retry_policy)
+        return call_with_retries(
+            self.name, "measuring", self._listing(split).text_bytes, self.retry_policy
+        )
 
     def _listing(self, split: str, retry_policy: RetryPolicy | None = None) -> Listing:
         return self.catalog.listing(split, retry_policy or self.retry_policy)
@@ -414,7 +416,7 @@ class CorpusSource(Source):
         policy = RetryPolicy(limit_s=limit_s)
         corpus = self.corpus_split(split, policy)
         action = "reading the beginning of"
-        return reached(self.name, action, lambda: read(corpus, n), policy)
+        return call_with_retries(self.name, action, lambda: read(corpus, n), policy)
 
     # The records that were read.
 

@@ -88,7 +88,7 @@ def draw_texts(flags: argparse.Namespace) -> sample.Sample:
         why = f"but {flags.corpus} is a corpus, and only a task has lengths"
         raise UserError("--lengths", flags.lengths, why, "leave it out, or name a task")
     registered.load(flags.module or (), flags.gin_bindings)
-    corpus, splits = names.given(flags.corpus), (slices.full(flags.split),)
+    corpus, splits = names.absolute_path(flags.corpus), (slices.full(flags.split),)
     source = CorpusSource(corpus, flags.config, column=flags.column, splits=splits)
     return sample.draw_texts(source, flags.split, flags.documents, flags.seed)
 

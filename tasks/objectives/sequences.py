@@ -48,7 +48,7 @@ def single_spans(
       documents: the texts.
       room: the most tokens of text.
       short: the share of sequences that get a random limit of 2 to `room` tokens; the next sequence
-        continues behind it.
+        continues after it.
       rng: the source of all draws.
     """
     spans: list[Span] = []
@@ -144,15 +144,15 @@ def _shorten(
     if (excess := sum(sizes) - room) <= 0:
         return *first, *second
     longer = int(sizes[1] >= sizes[0])
-    gone = [0, 0]
-    gone[longer] = min(excess, abs(sizes[0] - sizes[1]))
-    rest = excess - gone[longer]
-    gone[0] += rest // 2
-    gone[1] += rest - rest // 2
-    fronts = [int(rng.binomial(n, 0.5)) if n else 0 for n in gone]
+    num_cut = [0, 0]
+    num_cut[longer] = min(excess, abs(sizes[0] - sizes[1]))
+    rest = excess - num_cut[longer]
+    num_cut[0] += rest // 2
+    num_cut[1] += rest - rest // 2
+    fronts = [int(rng.binomial(n, 0.5)) if n else 0 for n in num_cut]
     return (
-        *(first[0] + fronts[0], first[1] - (gone[0] - fronts[0])),
-        *(second[0] + fronts[1], second[1] - (gone[1] - fronts[1])),
+        *(first[0] + fronts[0], first[1] - (num_cut[0] - fronts[0])),
+        *(second[0] + fronts[1], second[1] - (num_cut[1] - fronts[1])),
     )
 
 
@@ -169,7 +169,7 @@ class LaidOut(NamedTuple):
 
     Attributes:
       tokens: int32 [T].
-      types: int32 [T], 1 for the second text of a pair and the [SEP] behind it, else 0.
+      types: int32 [T], 1 for the second text of a pair and the [SEP] after it, else 0.
       lengths: int64 [n], of each sequence.
     """
 

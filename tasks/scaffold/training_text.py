@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 from common.errors import UserError
 from common.tables import data_size
-from tasks.corpus.storage.names import LIST, given
+from tasks.corpus.storage.names import LIST, absolute_path
 from tasks.languages import table
 from tasks.languages.table import FINEWEB2, TOKENS_PER_WORD, Language
 from tasks.scaffold.files import quoted
@@ -129,7 +129,7 @@ def own_text(
     from tasks.corpus.storage.retry import RetryPolicy
     from tasks.scaffold import validation
 
-    path = given(corpus)
+    path = absolute_path(corpus)
     settings = {"column": column, "documents": documents}
     options = {option: value for option, value in settings.items() if value}
     source = CorpusSource(path, **options)  # type: ignore[arg-type]

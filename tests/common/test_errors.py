@@ -90,7 +90,7 @@ def test_what_is_no_bug_is_printed_as_one_sentence(error, status, said, through_
 def test_a_sentence_is_made_of_fields(error, fault, to_set):
     assert (error.fault, error.to_set) == (fault, to_set)
     assert str(error) == f"{fault}{'; ' * bool(to_set)}{to_set}."
-    assert str(UserError(**error.told)) == str(error)
+    assert str(UserError(**error.as_fields)) == str(error)
     copied = pickle.loads(pickle.dumps(error))
     assert (str(copied), copied.setting) == (str(error), error.setting)
 

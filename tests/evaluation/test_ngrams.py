@@ -16,7 +16,7 @@ PASSAGES = [(*SAME, end) for end in "abc"]
 
 
 def log_prob(guesser, words):
-    return guesser.guess(guesser.cover(words))[0].log_prob
+    return guesser.guess(guesser.hide_in_turn(words))[0].log_prob
 
 
 def test_the_probabilities_of_what_may_follow_add_up_to_at_most_one():

@@ -90,8 +90,8 @@ def is_files(corpus: str) -> bool:
     )
 
 
-def given(corpus: str) -> str:
-    """Return a corpus that a command is given as a source takes it: a path from here on, if any."""
+def absolute_path(corpus: str) -> str:
+    """Return a corpus of the command line: a local path made absolute, anything else unchanged."""
     path = os.path.expanduser(corpus)
     is_here = "*" in corpus or is_file(corpus) or os.path.exists(path)
     is_path = is_here and "://" not in corpus and not corpus.startswith(LIST)

@@ -37,7 +37,7 @@ def test_an_embedding_of_many_unused_rows_is_a_warning():
 class Shown(CorpusTask):
     """A task that says what its corpus is and holds."""
 
-    def understood(self, split):
+    def describe_corpus(self, split):
         return f"1 file of {split}"
 
     def look(self, split, lengths, pack):

@@ -164,5 +164,5 @@ def test_the_settings_say_which_splits_there_are(settings, names):
     corpus = None if "files" in settings else "/data"
     shares = settings.pop("held_out", None)
     catalog = Catalog(corpus, shares=shares, **settings)
-    assert catalog.says_splits
+    assert catalog.knows_splits
     assert [*catalog.names(RetryPolicy())] == names

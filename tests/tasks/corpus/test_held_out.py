@@ -42,7 +42,7 @@ def test_the_least_share_holds_out_one_and_never_all(n, seed):
     documents = [(f"{seed}-{i}".encode(),) for i in range(n)]
     shares = {"validation": held_out.least_share([documents[:1], documents[1:]])}
     ranges = [held_out.range_of(shares, split) for split in ("train", "validation")]
-    train, validation = (held_out.among(documents, buckets) for buckets in ranges)
+    train, validation = (held_out.in_buckets(documents, buckets) for buckets in ranges)
     assert sorted(train + validation) == sorted(documents)
     assert train
     assert len(validation) == 1
