@@ -1,10 +1,12 @@
-"""The parser of every command, types of its flags, and checks of output paths before any work.
+"""The parser of every command, types of its flags, and checks of output paths.
 
-parser = arguments.parser("python -m report", __doc__)   # has --help, with examples, and --version
-add = parser.add_argument
-add("--epochs", type=arguments.integer(1), default=1)
-add("--character_coverage", type=arguments.number(above=0, most=1))
-arguments.check_output_file("--json", flags.json)
+    parser = arguments.parser("python -m report", __doc__)  # has --help and --version
+    add = parser.add_argument
+    add("--epochs", type=arguments.integer(1), default=1)
+    add("--character_coverage", type=arguments.number(above=0, most=1))
+    arguments.check_output_file("--json", flags.json)
+
+A wrong flag or path is refused before any work begins.
 """
 
 import argparse

@@ -1,10 +1,10 @@
 """End every command in one way: one sentence about what went wrong, and a status.
 
-raise UserError("BATCH_SIZE", 3, "but 2 devices share a batch", "set it to a multiple of 2")
-# Error: BATCH_SIZE is 3, but 2 devices share a batch; set it to a multiple of 2.
+    raise UserError("BATCH_SIZE", 3, "but 2 devices share a batch", "set it to a multiple of 2")
+    # Error: BATCH_SIZE is 3, but 2 devices share a batch; set it to a multiple of 2.
 
-@errors.guarded
-def main(argv: list[str]) -> int: ...
+    @errors.guarded
+    def main(argv: list[str]) -> int: ...
 
 | status | means |
 |---|---|
@@ -44,13 +44,13 @@ R = TypeVar("R")
 class CommandError(Exception):
     """An error that ends a command, as one sentence made of fields.
 
-    UserError("TRAIN_STEPS", 0, "but must be positive", "set it to 1 or more")
-    UserError("a.jsonl", why="holds no record", to_set="leave it out")
-    UserError(why="two devices share a batch of 3", to_set="set BATCH_SIZE to 4").at("task ro")
+        UserError("TRAIN_STEPS", 0, "but must be positive", "set it to 1 or more")
+        UserError("a.jsonl", why="holds no record", to_set="leave it out")
+        UserError(why="two devices share a batch of 3", to_set="set BATCH_SIZE to 4").at("task ro")
 
-    str(error)      # task ro: two devices share a batch of 3; set BATCH_SIZE to 4.
-    error.fault     # task ro: two devices share a batch of 3
-    error.to_set    # set BATCH_SIZE to 4
+        str(error)      # task ro: two devices share a batch of 3; set BATCH_SIZE to 4.
+        error.fault     # task ro: two devices share a batch of 3
+        error.to_set    # set BATCH_SIZE to 4
 
     Args:
       setting: the setting, flag or file at fault, as the user writes it.

@@ -177,7 +177,7 @@ class Bindings:
     def resolved(self, name: str, value: Any, macros: tuple[str, ...] = ()) -> tuple[str, Any]:
         """Return a value with its macros replaced, and the macro that has it instead of `name`.
 
-        bindings.resolved("T5Config.vocab_size", Macro("SIZE"))     # ("SIZE", 64000)
+            bindings.resolved("T5Config.vocab_size", Macro("SIZE"))     # ("SIZE", 64000)
 
         A macro without a value is left. Raise UserError for one that refers to itself; `macros`
         were followed to get here.

@@ -1,8 +1,10 @@
-"""Writes text of unknown origin into Markdown, so that nothing in it acts as markup.
+"""Writes text of unknown origin into Markdown.
 
-plain("a <b> [c](javascript:d)")              # "a \\<b\\> \\[c\\](javascript\\:d)"
-fenced("x = '```'", "python")                 # a fence that is longer than those in the text
-table(["task", "loss"], [["ro", "2.1"]])      # all columns but the first are numbers
+    plain("a <b> [c](javascript:d)")              # "a \\<b\\> \\[c\\](javascript\\:d)"
+    fenced("x = '```'", "python")                 # a fence that is longer than those in the text
+    table(["task", "loss"], [["ro", "2.1"]])      # all columns but the first are numbers
+
+Nothing in the text acts as markup.
 """
 
 import re

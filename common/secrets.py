@@ -1,6 +1,9 @@
-"""Removes secrets from a text: passwords and signatures in addresses, tokens of the hub.
+"""Removes secrets from a text.
 
-public("https://me:word@example.org/a.jsonl?X-Amz-Signature=5f2")  # https://example.org/a.jsonl?…
+    public("https://me:word@example.org/a.jsonl?X-Amz-Signature=5f2")
+    # https://example.org/a.jsonl?…
+
+Secrets are passwords and signatures in addresses, and tokens of the hub.
 """
 
 import re

@@ -1,6 +1,9 @@
 """Finds the special tokens of a Hugging Face tokenizer by their roles.
 
-tokens_by_role([tokenizer_config, special_tokens_map], tokenizer.token_to_id)["mask"]  # "[MASK]"
+    tokens = tokens_by_role([tokenizer_config, special_tokens_map], tokenizer.token_to_id)
+    tokens["mask"]      # "[MASK]"
+
+A config names the token of a role; otherwise the usual spellings are tried.
 """
 
 from collections.abc import Callable, Iterable, Mapping

@@ -1,7 +1,9 @@
-"""Publishes a T5's vocabulary, or an encoder's tokenizer, as a Hugging Face tokenizer.
+"""Publishes a vocabulary as a Hugging Face tokenizer.
 
-TrainedVocabulary("ro.model", extra_ids=0).publish(Path("ro_hf"))
-TokenizerFolder("runs/ro_bert_tiny/tokenizer").publish(Path("bert_hf"), sizes)
+    TrainedVocabulary("ro.model", extra_ids=0).publish(Path("ro_hf"))
+    TokenizerFolder("runs/ro_bert_tiny/tokenizer").publish(Path("bert_hf"), sizes)
+
+A T5 has a vocabulary of its run, an encoder the folder of a tokenizer.
 """
 
 import functools

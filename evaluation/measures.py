@@ -1,8 +1,10 @@
-"""Measures models; each figure has its standard error and number of cases.
+"""Measures models.
 
-bits_per_byte(passages, guesser, seed=0)
-filled_in_words(passages, counts, guesser, seed=0)
-preferred_sentences(pairs, guesser)
+    bits_per_byte(passages, guesser, seed=0)
+    filled_in_words(passages, counts, guesser, seed=0)
+    preferred_sentences(pairs, guesser)
+
+Each figure has its standard error and number of cases.
 """
 
 import math

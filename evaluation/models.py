@@ -1,7 +1,9 @@
-"""Finds the models to evaluate: checkpoints of runs, and Hugging Face folders.
+"""Finds the models to evaluate.
 
-for model in find("runs/ro_t5x_base", every_checkpoint=True):
-    guesser = model.load(SPAN_CORRUPTION)
+    for model in find("runs/ro_t5x_base", every_checkpoint=True):
+        guesser = model.load(SPAN_CORRUPTION)
+
+They are checkpoints of runs, and Hugging Face folders.
 """
 
 import dataclasses

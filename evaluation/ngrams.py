@@ -1,7 +1,7 @@
 """A baseline that every trained model should beat: n-grams of characters.
 
-guesser = NgramGuesser(passages)
-guesser.guess([hidden_text])               # [Guess(log_prob=-9.3, is_written=False)]
+    guesser = NgramGuesser(passages)
+    guesser.guess([hidden_text])               # [Guess(log_prob=-9.3, is_written=False)]
 
 It counts the measured passages, except for the one that it is asked about. A character's
 probability mixes those after the last 0, 1, … 4 characters: each estimate counts the shorter

@@ -1,8 +1,10 @@
-"""A model's vocabulary, as evaluation needs it: parts of a text to ids, and the sentinels.
+"""A model's vocabulary, as evaluation needs it.
 
-encoder = vocabulary_encoder(vocabulary, "runs/ro_t5x_base")
-encoder.encode(["Ana are", "mere"])     # the ids of each part of "Ana are mere"
-encoder.sentinels[:2]                   # the ids of <extra_id_0> and <extra_id_1>
+    encoder = vocabulary_encoder(vocabulary, "runs/ro_t5x_base")
+    encoder.encode(["Ana are", "mere"])     # the ids of each part of "Ana are mere"
+    encoder.sentinels[:2]                   # the ids of <extra_id_0> and <extra_id_1>
+
+It turns the parts of a text into ids, and has the ids of the sentinels.
 """
 
 import dataclasses

@@ -1,9 +1,11 @@
-"""Reads the events of a run from `events.jsonl`: a timeline, configurations, filled sentences.
+"""Reads the events of a run from `events.jsonl`.
 
-history = History(lines)
-history.spans           # [Span("compile", 1760000000.0, 8.2, step=0), …] for the timeline
-history.configs         # [(step, time, text), …], one for each change
-history.infills         # {"Copiii merg la <extra_id_0>.": [(100, "Copiii merg la [școală]."), …]}
+    history = History(lines)
+    history.spans       # [Span("compile", 1760000000.0, 8.2, step=0), …] for the timeline
+    history.configs     # [(step, time, text), …], one for each change
+    history.infills     # {"Copiii merg la <extra_id_0>.": [(100, "Copiii merg la [școală]."), …]}
+
+They give the timeline, the configurations and the filled sentences.
 """
 
 import dataclasses

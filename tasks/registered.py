@@ -1,6 +1,8 @@
-"""Tasks by name, for commands: the modules that register them, and gin bindings.
+"""Finds tasks by name, for commands.
 
-task = find("ro_mini_ul2", modules=("tasks.romanian",), bindings=())
+    task = find("ro_mini_ul2", flag="--task", modules=("tasks.romanian",), bindings=())
+
+`modules` register the tasks; `bindings` are applied to gin.
 """
 
 import difflib

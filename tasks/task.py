@@ -1,6 +1,6 @@
 """The task of all tasks: a seqio task that finds its cache and tells what each dataset is for.
 
-seqio.TaskRegistry.add(name, source=…, preprocessors=[…], task_cls=Task)
+    seqio.TaskRegistry.add(name, source=…, preprocessors=[…], task_cls=Task)
 
 A preprocessor that has a parameter `reading` gets the dataset's `common.source.Reading`. A cache is
 found in `tasks.cache.folders.paths` (gin) and the folders of `seqio.add_global_cache_dirs`.

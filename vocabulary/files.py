@@ -1,8 +1,10 @@
-"""Find a vocabulary's file, and tell how many rows its embedding has.
+"""Finds the files of a vocabulary.
 
-path = download("google/mt5-base")        # a path as it is, or a folder of the hub's files
-find_tokenizer(path)                      # the folder of a tokenizer.json, or None
-find_model(path)                          # else the SentencePiece model
+    path = download("google/mt5-base")        # a path as it is, or a folder of the hub's files
+    find_tokenizer(path)                      # the folder of a tokenizer.json, or None
+    find_model(path)                          # else the SentencePiece model
+
+`round_up` gives the number of rows of its embedding.
 """
 
 import os

@@ -1,6 +1,8 @@
-"""A fixed table of odd texts: what corpora of the web hold, and what tokenizers stumble over.
+"""A fixed table of odd texts.
 
-texts = [*odd_texts(), *texts_of(tokenizer.get_vocab())]
+    texts = [*odd_texts(), *texts_of(tokenizer.get_vocab())]
+
+Corpora of the web contain such texts, and tokenizers stumble over them.
 """
 
 import collections

@@ -1,9 +1,11 @@
-"""A run's folder, on this disk or in a bucket: its checkpoints, its saved gin, its vocabulary.
+"""A run's folder: its checkpoints, its saved gin, its vocabulary.
 
-run = open_run("runs/ro_t5x_tiny")    # or one checkpoint of it
-run.checkpoints                       # {1000: "/…/runs/ro_t5x_tiny/checkpoint_1000", …}
-run.gin()                             # the text of its config.gin, or None
-sizes, bindings = network(run)        # as its gin binds them, or as --config names them
+    run = open_run("runs/ro_t5x_tiny")    # or one checkpoint of it
+    run.checkpoints                       # {1000: "/…/runs/ro_t5x_tiny/checkpoint_1000", …}
+    run.gin()                             # the text of its config.gin, or None
+    sizes, bindings = network(run)        # as its gin binds them, or as --config names them
+
+The folder is on this disk or in a bucket.
 """
 
 import os

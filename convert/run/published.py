@@ -1,7 +1,9 @@
-"""Removes paths of the training machine from what is published.
+"""Removes local paths from what is published.
 
-text = without_local_paths(run.gin())             # MODEL_DIR = '…/ro_t5x_tiny'
-data = scalars_only(path.read_bytes())            # a TensorBoard file without its texts
+    text = without_local_paths(run.gin())             # MODEL_DIR = '…/ro_t5x_tiny'
+    data = scalars_only(path.read_bytes())            # a TensorBoard file without its texts
+
+Local paths are those of the machine that trained the model.
 """
 
 import io

@@ -1,10 +1,12 @@
-"""Run the two phases of a save in the background, with a deadline.
+"""Run the two phases of a save in the background.
 
-save = AsyncSave("checkpoint_10", copy_the_arrays, write_them, timeout=1200)
-save.wait_for_copy()   # returns once `copy_the_arrays` has, raises what it raised
-...
-if save.is_over:       # `wait` would not block
-    save.wait()        # raises what a phase has raised, TimeoutError after the deadline
+    save = AsyncSave("checkpoint_10", copy_the_arrays, write_them, timeout=1200)
+    save.wait_for_copy()   # returns once `copy_the_arrays` has, raises what it raised
+    ...
+    if save.is_over:       # `wait` would not block
+        save.wait()        # raises what a phase has raised, TimeoutError after the deadline
+
+Both phases share one deadline.
 """
 
 import concurrent.futures

@@ -1,8 +1,10 @@
-"""Arrays on disk with known shape and dtype, read when needed, completely or in part.
+"""Arrays on disk with known shape and dtype.
 
-array = from_zarr("kernel", {"driver": "file", "path": "/run/checkpoint_25/target.x.kernel/"})
-array.shape, array.dtype                       # (250112, 768), float32
-array.read((slice(0, 1000), slice(None)))      # np.ndarray [1000, 768]
+    array = from_zarr("kernel", {"driver": "file", "path": "/run/checkpoint_25/target.x.kernel/"})
+    array.shape, array.dtype                       # (250112, 768), float32
+    array.read((slice(0, 1000), slice(None)))      # np.ndarray [1000, 768]
+
+An array is read when it is needed, completely or in part.
 """
 
 import dataclasses

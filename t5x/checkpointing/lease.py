@@ -1,8 +1,10 @@
-"""The lease of MODEL_DIR: one run at a time writes there, and others learn which.
+"""The lease of MODEL_DIR.
 
-with Lease("gs://bucket/run") as lease:
-    ...
-    lease.check()            # before a save: raises LeaseError once another run has taken over
+    with Lease("gs://bucket/run") as lease:
+        ...
+        lease.check()            # before a save: raises LeaseError once another run has taken over
+
+One run at a time writes there; others learn which run it is.
 """
 
 import contextlib

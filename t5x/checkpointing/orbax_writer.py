@@ -1,9 +1,11 @@
-"""Orbax as `checkpoints.Checkpointer` uses it: a state, and next to it a data position.
+"""Orbax as `checkpoints.Checkpointer` uses it.
 
-writer = orbax_writer.make(timeout=1200)
-arguments = orbax_writer.arguments(state_dict, write_position)
-writer.save("runs/tiny/checkpoint_1000", args=arguments)
-writer.wait_until_finished()
+    writer = orbax_writer.make(timeout=1200)
+    arguments = orbax_writer.arguments(state_dict, write_position)
+    writer.save("runs/tiny/checkpoint_1000", args=arguments)
+    writer.wait_until_finished()
+
+A checkpoint has a state and, next to it, a data position.
 """
 
 import dataclasses

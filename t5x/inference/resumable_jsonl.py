@@ -1,10 +1,10 @@
 """Writes a file of lines in chunks, so that a killed process neither loses nor repeats lines.
 
-file = ResumableFile("out/tmp-task", "out/task-predict.jsonl", {"mode": "predict"})
-file.check(digest_of_first(file.lines))               # lines that earlier processes wrote
-file.add(write, digest)                               # write(path) writes some more
-file.merge()                                          # joins the chunks in the one file
-file.delete_notes()                                   # once nothing is to be resumed
+    file = ResumableFile("out/tmp-task", "out/task-predict.jsonl", {"mode": "predict"})
+    file.check(digest_of_first(file.lines))               # lines that earlier processes wrote
+    file.add(write, digest)                               # write(path) writes some more
+    file.merge()                                          # joins the chunks in the one file
+    file.delete_notes()                                   # once nothing is to be resumed
 
 A chunk is written under another name and renamed when it is complete, so every chunk that exists
 is complete. The folder also keeps `notes` and a digest of the examples that the lines were made of;

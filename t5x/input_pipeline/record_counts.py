@@ -1,8 +1,11 @@
-"""What was read of each task: as metrics over all hosts, and in a sentence per task.
+"""Counts what was read of each task.
 
-data_metrics(sum_over_hosts(stream.counts(), stream.rows[0]))  # {"data/records/my_task": 1200.0, …}
-summary("spam", "test", source.record_counts("test"))
-# "Data of spam, split 'test': 18 of 78 records skipped (23.1 %): 13 empty, 5 malformed"
+    data_metrics(sum_over_hosts(stream.counts(), stream.rows[0]))
+    # {"data/records/my_task": 1200.0, …}
+    summary("spam", "test", source.record_counts("test"))
+    # "Data of spam, split 'test': 18 of 78 records skipped (23.1 %): 13 empty, 5 malformed"
+
+Metrics are summed over all hosts; a summary is one sentence about a task.
 """
 
 from collections.abc import Mapping

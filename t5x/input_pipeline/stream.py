@@ -119,7 +119,8 @@ class TrainStream(Iterator[HostBatch]):
         self.corpora = Corpora(cfg)
         self._converter_cls = converter_cls
         self.steps = 0  # batches since the mixture began to be read; its phases count by them
-        self.follows: str | None = None  # what goes on of the mixture before, if it was another
+        # How the pipelines changed from an earlier mixture, None if they did not.
+        self.follows: str | None = None
         self.pipelines = mixed.names_of(cfg.provider, cfg.split)  # of each shard
         self._make_shards(shards or shard_count(cfg.batch_size, rows))
         struct = lambda x: jax.ShapeDtypeStruct((cfg.batch_size, *x.shape[1:]), x.dtype)

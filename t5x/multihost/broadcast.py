@@ -1,8 +1,10 @@
-"""Ask one host for all of them, and fail on all hosts if one fails.
+"""Ask one host for all of them.
 
-files = broadcast_from_first(lambda: list_a_repository())    # called on host 0 only
-parts = raise_together(read_my_parts, DamagedCheckpoint)     # raises on all hosts if on one
-[{"read": 12}, {"read": 9}] = gather({"read": 12})           # one value of each host
+    files = broadcast_from_first(lambda: list_a_repository())    # called on host 0 only
+    parts = raise_together(read_my_parts, DamagedCheckpoint)     # raises on all hosts if on one
+    [{"read": 12}, {"read": 9}] = gather({"read": 12})           # one value of each host
+
+An error on one host is raised on all of them.
 """
 
 import json

@@ -1,8 +1,10 @@
-"""Checks the complete configuration: all that is needed is set, and all that is set is read.
+"""Checks the complete configuration.
 
-check(["TRAIN_STPES = 500"])
-# UserError: --gin.TRAIN_STPES is set but nothing in this configuration uses it (the nearest known
-# name is 'TRAIN_STEPS').
+    check(["TRAIN_STPES = 500"])
+    # UserError: --gin.TRAIN_STPES is set but nothing in this configuration uses it (the nearest
+    # known name is 'TRAIN_STEPS').
+
+All that is needed must be set, and all that is set must be read.
 """
 
 import contextlib

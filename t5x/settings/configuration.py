@@ -1,8 +1,10 @@
-"""Asks gin for its configuration, and finds the functions that names in it mean.
+"""Asks gin for its configuration.
 
-bindings = current()
-bindings.macros["TRAIN_STEPS"]                     # 500
-settings_of(bindings, lambda function: function is infer)      # {"infer.mode": "'predict'", …}
+    bindings = current()
+    bindings.macros["TRAIN_STEPS"]                     # 500
+    settings_of(bindings, lambda function: function is infer)      # {"infer.mode": "'predict'", …}
+
+A name in it is resolved to the function that it means.
 """
 
 import importlib
@@ -36,8 +38,10 @@ def current() -> Bindings:
 def settings_of(bindings: Bindings, accepts: Callable[[Any], bool]) -> dict[str, str]:
     """Return the settings of the functions that `accepts` accepts, as gin writes them.
 
-    settings_of(current(), lambda function: function.__module__ == "t5x.decoding")
-    # {"decoding.temperature_sample.topk": "40", …}, with all that they refer to
+        settings_of(current(), lambda function: function.__module__ == "t5x.decoding")
+        # {"decoding.temperature_sample.topk": "40", …}
+
+    Included are the settings of all that they refer to.
     """
     return {binding.name: repr(binding.value) for binding in reachable_bindings(bindings, accepts)}
 

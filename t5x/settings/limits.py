@@ -1,7 +1,7 @@
 """Checks the type and the limits of every value that gin binds, before anything is built.
 
-check("DROPOUT_RATE", 2.0, network.T5Config, "dropout_rate")
-# UserError: DROPOUT_RATE is 2.0, but T5Config.dropout_rate must be at least 0 and below 1.
+    check("DROPOUT_RATE", 2.0, network.T5Config, "dropout_rate")
+    # UserError: DROPOUT_RATE is 2.0, but T5Config.dropout_rate must be at least 0 and below 1.
 
 Types come from signatures: an int may be given for a float, a list for a tuple, and None where it
 is the default. `LIMITS` has the limits. What a call (`@name()`) returns is not known here.

@@ -1,8 +1,10 @@
-"""Where a run starts: at its newest sound checkpoint, at another run's, or at step 0.
+"""Where a run starts.
 
-start = find_start("runs/tiny", restore)         # Start("runs/tiny/checkpoint_300", None)
-start, state = first_sound(start, read)          # an older one where `read` finds damage
-delete_damaged_after(start)
+    start = find_start("runs/tiny", restore)         # Start("runs/tiny/checkpoint_300", None)
+    start, state = first_sound(start, read)          # an older one where `read` finds damage
+    delete_damaged_after(start)
+
+A run starts at its newest sound checkpoint, at another run's, or at step 0.
 """
 
 import dataclasses
@@ -158,8 +160,9 @@ def _own_start(
 ) -> Start:
     """Return the start from the checkpoint `newest`.
 
-    `passed` tells why later ones are damaged, `before` why still later ones are. Raise
-    DamagedCheckpoint, which names all, if there is no checkpoint.
+    Later checkpoints are damaged. `before` has the reasons of those that earlier attempts found,
+    `passed` the reasons of those found since, which are logged. Together they run from the newest
+    checkpoint to the oldest. Raise DamagedCheckpoint, which names all, if `newest` is None.
     """
     if newest:
         for reason in passed:

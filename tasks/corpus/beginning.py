@@ -1,9 +1,11 @@
-"""The first documents of a split: the checks before a run, which read little.
+"""The first documents of a split.
 
-beginning = read_beginning(corpus_split, 2)
-beginning.documents                      # [(b"un text",), (b"altul",)]
-first_documents(corpus_split, 2)         # the same, or UserError
-check_columns(corpus_split)              # UserError if a parquet file lacks a column
+    beginning = read_beginning(corpus_split, 2)
+    beginning.documents                      # [(b"un text",), (b"altul",)]
+    first_documents(corpus_split, 2)         # the same, or UserError
+    check_columns(corpus_split)              # UserError if a parquet file lacks a column
+
+The checks before a run use them, so little is read.
 """
 
 from typing import NamedTuple

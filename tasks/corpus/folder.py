@@ -5,11 +5,12 @@
     match_folder("/data/ro", "validation", splits)     # None: no file has this name
     match(["/data/ro", "/more/*.txt"], "train", splits)
 
-Files named <split>* belong to that split (the longest matching name wins); otherwise files whose
-names begin or end with the split's word. If no file is named train*, every other file below the
-folder belongs to 'train', whatever its name. Only files whose name, or whose folder's name, begins
-or ends with the word of another split do not. The listing tells what is left out, except hidden
-files and folders, and folders beside files named train*.
+A file named <split>* belongs to that split (the longest matching name wins). If there is none,
+files do whose names begin or end with a word for the split, such as "dev" for validation. If no
+file is named train*, 'train' also gets every file below the folder that names no other split. If
+one is, subfolders are not searched. All files of a split must have one format; up to 1 % of the
+bytes may be of others, which are passed over. `Listing.passed_over` names the files not read, but
+not hidden ones.
 """
 
 import collections
@@ -137,7 +138,7 @@ def _named(
         if file_name.startswith(base) and not any(file_name.startswith(other) for other in longer):
             choices[url] = _taken(url, facts, names.is_beside(ending))
             if base[-1:].isalpha() and ending[:1].isalpha():
-                choices[url] = f"its name goes on behind {base!r}"
+                choices[url] = f"its name continues after {base!r}"
             elif isinstance(file := choices[url], CorpusFile) and not file.kind:
                 raise names.not_read(url)
     if name == "train" and any(isinstance(choice, CorpusFile) for choice in choices.values()):

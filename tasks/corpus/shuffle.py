@@ -3,16 +3,16 @@
     store = RecordStore(corpus_split, counter)      # nothing is read yet
     dataset = PermutedReader(store, "train", (0, 8), counter, seed=0, epochs=None).dataset()
 
-All records of the split are stored in a temporary file, so that they can be read in any order. They
-are divided among the shards by a fixed permutation. In every epoch each shard has its records in
-another order, which is a function of the epoch's number. The dataset is three nested ranges, each a
-function of those to its left:
+All records of the split are copied to temporary files, so that they can be read in any order. A
+fixed permutation divides them among the shards (with `in_turn`, each epoch divides them anew). The
+order of a shard changes every epoch and depends only on the seed and the epoch's number. The
+dataset is three nested ranges; each level is computed from the indices of the levels before it:
 
     epoch -> block of positions -> record
 
-So tf.data's iterator state is the position: an epoch and a place in its order. A dataset of one
-epoch, which others may repeat, does not know the epoch's number, so it draws a random one, as often
-as it is repeated.
+So tf.data's iterator state is the position: an epoch and a place in its order. With `epochs=1` the
+caller may repeat the dataset. It then cannot know the epoch's number, so each repetition draws a
+random one.
 """
 
 import errno

@@ -1,7 +1,10 @@
 """One split of a corpus: its files, and the settings that turn their records into documents.
 
-for screened in corpus_split.screened(corpus_split.files[0]):
-    screened.usable          # [(b"un text",), …]
+    for screened in corpus_split.screened(corpus_split.files[0]):
+        screened.usable          # [(b"un text",), …]
+
+A source makes a `CorpusSplit`, and readers use it. Each batch of records is screened: it gives the
+usable documents (a tuple of texts, one for each feature) or the reasons why records are skipped.
 """
 
 import dataclasses

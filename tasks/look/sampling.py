@@ -1,8 +1,10 @@
-"""Draw documents that are spread over a corpus, and make a task's examples of them.
+"""Draw documents from a corpus, and make a task's examples of them.
 
-texts = list(itertools.islice(documents(source, "train"), 1000))
-rows = examples(task, texts, "train", {"inputs": 512, "targets": 114})
-spans(vocabulary, ids, {})                  # [(False, "Ana are"), (True, "<0>"), …]
+    texts = list(itertools.islice(documents(source, "train"), 1000))
+    rows = examples(task, texts, "train", {"inputs": 512, "targets": 114})
+    spans(vocabulary, ids, {})                  # [(False, "Ana are"), (True, "<0>"), …]
+
+The documents are spread over the corpus.
 """
 
 import itertools

@@ -1,12 +1,15 @@
-"""A language added to a model that exists: `python -m tasks.new_language NAME --from MODEL`.
+"""Files and commands that add a language to an existing model.
+
+The command is `python -m tasks.new_language NAME --from MODEL`.
 
     model = starting_model.open_model("google/umt5-small")
     addition = AddedLanguage(model, "ka_umt5_small", [georgian, romanian, ENGLISH])
     addition.files()                    # {path: text} of tasks/, gin/ and launch/; not written
     print(addition.report(written))     # the paths written, and the commands to run
 
-The commands bring the model in, cut its vocabulary to the languages that stay, add pieces for the
-new one, train on all of them, let the rate fall to zero, and publish the model in its own class.
+By default the commands convert the model to a run, remove pieces that only dropped languages use,
+add pieces for the new one, train on it and the kept languages, decay the learning rate to zero, and
+convert the result back to the Hugging Face class that the model came from.
 """
 
 import shlex
@@ -129,7 +132,7 @@ class AddedLanguage(NamedTuple):
                 "VOCABULARY = @tasks.vocabularies.tokenizer()",
                 f"tasks.vocabularies.tokenizer.path = '{self.start}/tokenizer'",
             ],
-            "": ["seqio.ByteVocabulary.extra_ids = 100  # sentinels behind the bytes"],
+            "": ["seqio.ByteVocabulary.extra_ids = 100  # sentinels after the bytes"],
         }
         return fill(
             "add_language.gin",

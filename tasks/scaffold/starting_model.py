@@ -1,7 +1,9 @@
-"""A model that training starts from: of Hugging Face, or a run of one's own.
+"""A model that training starts from.
 
-model = open_model("google/umt5-small")     # or a folder, or runs/ro_t5x_base
-model.family, model.step                    # how it trains; the step of its newest checkpoint
+    model = open_model("google/umt5-small")     # or a folder, or runs/ro_t5x_base
+    model.family, model.step                    # how it trains; the step of its newest checkpoint
+
+It is a model of Hugging Face or a run of one's own.
 """
 
 import re

@@ -1,8 +1,10 @@
-"""The text that a written task reads: a language of FineWeb-2, or the user's files.
+"""The text that a written task reads.
 
-text = language_text(table.find("czech"))
-text = own_text("/data/*.txt", name="uk")
-text.source, text.tokens      # Python that makes its source; about how many tokens it has
+    text = language_text(table.find("czech"))
+    text = own_text("/data/*.txt", name="uk")
+    text.source, text.tokens      # Python that makes its source; about how many tokens it has
+
+It is a language of FineWeb-2, or the user's files.
 """
 
 import dataclasses

@@ -1,6 +1,8 @@
-"""The part of a corpus that a written task holds out if there is no split for validation.
+"""The part of a corpus that a written task holds out.
 
-shares = held_out(CorpusSource("/data/*.txt"))     # {"validation": 0.01}, or {}
+    shares = held_out(CorpusSource("/data/*.txt"))     # {"validation": 0.01}, or {}
+
+Nothing is held out if the corpus has a split for validation.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,8 @@
-"""The visible text of HTML: blocks on lines of their own, no tags, entities as letters.
+"""The visible text of HTML.
 
-text_of("<p>Hi &amp; <b>bye</b></p><pre>x = 1</pre>")   -> "Hi & bye\\nx = 1"
+    text_of("<p>Hi &amp; <b>bye</b></p><pre>x = 1</pre>")   # "Hi & bye\\nx = 1"
+
+Blocks are on lines of their own, tags are removed, and entities become characters.
 """
 
 import collections

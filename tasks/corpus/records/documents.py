@@ -1,12 +1,14 @@
-"""Records to documents: the text of each record, or why it is skipped.
+"""Turns records into documents.
 
-column = Column("{title}\\n{body}")            # or just Column("body")
-column = Column("body", min_chars=200, where={"language": "ro"})
-column = Column("body", copies={"quality": {7: 1, 9: 2}})
-column = Column("body", file_copies={"10_*": 3, "9_*": 2})
-found = screen(records, column, max_chars=1_000_000)
-found.usable                 # [(b"un text",), …]
-counts.count_codes(found.codes) # {'read': 512, 'skipped_empty': 2}
+    column = Column("{title}\\n{body}")            # or just Column("body")
+    column = Column("body", min_chars=200, where={"language": "ro"})
+    column = Column("body", copies={"quality": {7: 1, 9: 2}})
+    column = Column("body", file_copies={"10_*": 3, "9_*": 2})
+    screened = screen(records, column, max_chars=1_000_000)
+    screened.usable                 # [(b"un text",), …]
+    counts.count_codes(screened.codes)  # {'read': 512, 'skipped_empty': 2}
+
+A record gives the texts of a document, or the reason why it is skipped.
 """
 
 import bisect
@@ -204,7 +206,7 @@ def _check_copies(setting: str, copies: int) -> None:
 class Columns(Column):
     """Several columns; each becomes a feature of the document.
 
-    Columns({"inputs": "{Title}\\n{Body}", "targets": "Y"}, {"targets": {"HQ": "high"}})
+        Columns({"inputs": "{Title}\\n{Body}", "targets": "Y"}, {"targets": {"HQ": "high"}})
 
     See `tasks.rows.Rows` for the arguments.
 

@@ -1,7 +1,9 @@
-"""Lines of a file, each complete; one that is longer than allowed is TOO_LONG and never held.
+"""Reads the lines of a file, each complete.
 
-read_between(file, 0, 1 << 20, longest=80_000_000)     # those that begin in the first MiB
-read_lines(stream, longest=80_000_000)
+    read_between(file, 0, 1 << 20, longest=80_000_000)     # those that begin in the first MiB
+    read_lines(stream, longest=80_000_000)
+
+A line that is longer than allowed becomes TOO_LONG and is never held in memory.
 """
 
 from collections.abc import Iterator

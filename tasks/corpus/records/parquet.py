@@ -1,7 +1,9 @@
-"""Parquet files by row group, a remote one with as few requests and bytes as its columns need.
+"""Reads parquet files by row group.
 
-count_groups(file)
-for batch in batches(file, group=0, columns=("text",), records=512): ...   # of pyarrow
+    count_groups(file)
+    for batch in batches(file, group=0, columns=("text",), records=512): ...   # of pyarrow
+
+A remote file takes as few requests and bytes as its columns need.
 """
 
 import contextlib

@@ -1,7 +1,9 @@
 """A stream of bytes that are made chunk by chunk.
 
-with stream_of(iter([b"un ", b"text"])) as stream:
-    stream.read()       # b"un text"
+    with stream_of(iter([b"un ", b"text"])) as stream:
+        stream.read()       # b"un text"
+
+A chunk is made when those before it were read.
 """
 
 import io

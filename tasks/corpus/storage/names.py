@@ -1,7 +1,9 @@
-"""What the name of a file says: its format and compression, or that it is no data.
+"""What the name of a file says about its content.
 
-recognize("/data/ro.jsonl.zst")     # CorpusFile("/data/ro.jsonl.zst", "jsonl", "zst")
-is_beside("train.sha256.txt")       # True
+    recognize("/data/ro.jsonl.zst")     # CorpusFile("/data/ro.jsonl.zst", "jsonl", "zst")
+    is_beside("train.sha256.txt")       # True
+
+A name gives the format and the compression, or shows that the file is no data.
 """
 
 import os
