@@ -55,17 +55,17 @@ class CommandError(Exception):
     Args:
       setting: the setting, flag or file at fault, as the user writes it.
       value: its value; a text is shown in quotes.
-      why: what is wrong; it continues the sentence after setting and value.
+      why: what is wrong; it continues the message after setting and value.
       to_set: what to do about it, as an imperative.
     """
 
     def __init__(self, setting: str = "", value: object = ..., why: str = "", to_set: str = ""):
-        super().__init__(setting, value, why, to_set)  # by which a copy is made
+        super().__init__(setting, value, why, to_set)  # a copy is made with these arguments
         self.setting, self.value, self.why, self.to_set = setting, value, why, to_set
         self.where = ""
 
     def at(self, where: str) -> Self:
-        """Name the task, file or line of the fault before the sentence, and return the error."""
+        """Name the task, file or line of the fault before the message, and return the error."""
         self.where = f"{where}: {self.where}"
         return self
 
@@ -124,7 +124,7 @@ def without_hub(name: str, error: BaseException) -> str:
 def guarded(main: Callable[P, R], stopped: str = STOPPED) -> Callable[P, R]:
     """Return `main` so that its errors are reported and become a SystemExit.
 
-    Ctrl-C becomes one too; the terminal then shows the sentence `stopped`.
+    Ctrl-C becomes one too; the terminal then shows the message `stopped`.
     """
 
     @functools.wraps(main)
@@ -132,7 +132,7 @@ def guarded(main: Callable[P, R], stopped: str = STOPPED) -> Callable[P, R]:
         try:
             try:
                 result = main(*args, **kwargs)
-            except SystemExit:  # of --help, say, whose reader may have left
+            except SystemExit:  # --help raises it, for one; the reader of its output may be gone
                 sys.stdout.flush()
                 raise
             sys.stdout.flush()
@@ -154,7 +154,7 @@ def report(error: BaseException, stopped: str = STOPPED) -> int:
     """Print one sentence about an error, and return the status.
 
     An error that neither the user nor the environment caused is a bug. Its traceback goes to a log,
-    and the sentence names the log's path.
+    and the message names the log's path.
     """
     if drop_unread() and isinstance(error, BrokenPipeError):
         return 1
@@ -195,7 +195,7 @@ def _shortened(sentence: str) -> str:
 
 
 def _explained(error: BaseException, text: str) -> tuple[int, str]:
-    """Return the status and the sentence of an error, "" for a bug."""
+    """Return the status and the message of an error, "" for a bug."""
     package = re.match(r"No module named '(\w+)", text)
     if isinstance(error, ModuleNotFoundError) and package and not (ROOT / package[1]).exists():
         return REFUSED, missing(package[1])
@@ -207,7 +207,7 @@ def _explained(error: BaseException, text: str) -> tuple[int, str]:
 
 
 def missing(package: str) -> str:
-    """Return the sentence for a package that is not installed."""
+    """Return the message for a package that is not installed."""
     if package in _EXTRAS:
         extra = _EXTRAS[package]
         return (

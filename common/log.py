@@ -73,7 +73,7 @@ def start() -> None:
     _State.process = os.getpid()
     _tell_watcher(1)
     atexit.register(_end)
-    sys.excepthook = lambda _kind, error, _trace: errors.report(error)  # of an import
+    sys.excepthook = lambda _kind, error, _trace: errors.report(error)  # an import raised it
     errors.write_log = _keep
     logging.captureWarnings(True)
     os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # we report what it retries

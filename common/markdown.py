@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 _MARKUP = re.compile(
     r"[\\`*\[\]<>|&#~:$]|(?<![^\W_])_|_(?![^\W_])|(?<=www)\.|^[-+=]|(?<=\d)[.)](?= |$)"
 )
-_JOINERS = "\u200c\u200d"  # of Persian and of Indic scripts; other invisible characters mislead
+_JOINERS = "\u200c\u200d"  # signs of Persian and Indic scripts; other invisible characters mislead
 
 
 def plain(text: str) -> str:

@@ -11,7 +11,7 @@ import re
 _SECRETS = [
     (re.compile(r"(?<=://)[^/\s'\"]*@"), ""),  # user and password
     (re.compile(r"(https?://[^\s?'\"<>]*)\?[^\s'\"<>)\]]+"), r"\1?…"),  # any query
-    (re.compile(r"\?[\w.%~-]+=[^\s'\"<>)\]]*"), "?…"),  # one behind a path alone
+    (re.compile(r"\?[\w.%~-]+=[^\s'\"<>)\]]*"), "?…"),  # one after a path alone
     (re.compile(r"\bhf_\w{16,}"), "hf_…"),
 ]
 

@@ -58,7 +58,7 @@ class Reading:
     counter: Any = None
 
 
-DEFAULT_READING = Reading()  # of a preprocessor that is called without one
+DEFAULT_READING = Reading()  # what a preprocessor gets that is called without one
 
 
 class Source(seqio.DataSource):

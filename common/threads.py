@@ -45,7 +45,7 @@ def _work(calls: queue.SimpleQueue) -> None:
             future.set_result(call())
         except BaseException as error:  # raised again by `future.result()`
             future.set_exception(error)
-        del submitted, call, future  # which may hold much memory until the next call
+        del submitted, call, future  # they may hold much memory until the next call
 
 
 def in_thread(call: Callable[[], T], name: str) -> Future[T]:

@@ -21,7 +21,7 @@ from convert.run.published import scalars_only, without_local_paths
 from convert.sizes import Sizes, T5Sizes
 
 _PICTURE = "loss.png"
-_MOST_ROWS = 12  # of losses
+_MOST_ROWS = 12  # most rows of the table of losses
 # Before the name of a metric what a simple method reaches, and before two classes a number.
 BASELINE, CONFUSION = "baseline/", "confusion/"
 

@@ -6,7 +6,7 @@
 The run gets:
 
 - `checkpoint_0` with `target` and `state/step`; the optimizer starts fresh
-- `config.gin` with the network's sizes and the number of sentinels behind the vocabulary
+- `config.gin` with the network's sizes and the number of sentinels after the vocabulary
 - `vocabulary.model` for a T5 with a SentencePiece model, `tokenizer/` for an encoder
 - `generation_config.json`, which says how a T5 generates
 

@@ -98,7 +98,7 @@ class Sizes(abc.ABC):
     model_type: str | None = dataclasses.field(default=None, kw_only=True)
 
     configuration: ClassVar[str]  # the name of the trainer's class
-    package: ClassVar[str]  # whose `network` has it
+    package: ClassVar[str]  # the package whose `network` module defines that class
     families: ClassVar[dict[str, str]]  # model_type and class in transformers
     constants: ClassVar[dict[str, Any]]
     aliases: ClassVar[dict[str, str]] = {}  # other names of keys, which win in transformers
@@ -165,7 +165,7 @@ class Sizes(abc.ABC):
         return math.prod(getattr(self, name) for name in _AXES[letter])
 
     def axis_fields(self, letter: str) -> str:
-        """Return the fields behind an axis, for messages."""
+        """Return the fields of an axis, for messages."""
         return " x ".join(f"{name} {getattr(self, name)}" for name in _AXES[letter])
 
     def config(self) -> dict[str, Any]:
@@ -219,7 +219,7 @@ class T5Sizes(Sizes):
         "mt5": "MT5ForConditionalGeneration",
         "umt5": "UMT5ForConditionalGeneration",
     }
-    buckets = 32  # of distances between tokens
+    buckets = 32  # number of buckets of distances between tokens
     constants: ClassVar = {
         "is_encoder_decoder": True,
         "layer_norm_epsilon": 1e-06,

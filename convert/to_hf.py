@@ -40,12 +40,12 @@ class ConversionOptions:
     sizes: Sizes
     out: Path  # the folder that receives `checkpoint_<step>/`
     vocabulary: Vocabulary | None = None  # None converts weights alone
-    dtype: str = "float32"  # of the written weights, or "bfloat16"
+    dtype: str = "float32"  # dtype of the written weights, or "bfloat16"
     formats: tuple[str, ...] = FORMATS
-    shard_bytes: int = 5 * 10**9  # of the largest safetensors file
+    shard_bytes: int = 5 * 10**9  # most bytes of a safetensors file
     average: int = 1  # convert the mean of this many last checkpoints instead of each one
     verify: bool = True
-    texts: tuple[str, ...] = ()  # whose outputs the card shows
+    texts: tuple[str, ...] = ()  # texts to complete for the model card
     metadata: card.CardMetadata = dataclasses.field(default_factory=card.CardMetadata)
 
 

@@ -140,7 +140,7 @@ class TokenizerFolder(NamedTuple):
                 single=[cls, "$A", sep], pair=pair, special_tokens=ids
             )
         content = json.loads(loaded.to_str())
-        if content["model"]["type"] != "WordPiece":  # whose pieces hold no blanks
+        if content["model"]["type"] != "WordPiece":  # pieces of WordPiece contain no blanks
             for token in content["added_tokens"]:
                 token["lstrip"] |= token["content"] == roles.get("mask")
             config.pop("added_tokens_decoder", None)  # it is in tokenizer.json

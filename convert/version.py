@@ -1,6 +1,8 @@
 """The converter's version: a digest of its files, and of the libraries that it exports with.
 
-python -m convert.version      # with status 1 the sentence of a library that is missing
+    python -m convert.version      # status 1, and a message, if a library is missing
+
+Libraries with other versions may write other files.
 """
 
 import hashlib

@@ -24,7 +24,8 @@ V = TypeVar("V")
 Tree: TypeAlias = Mapping[str, LazyArray]  # parameters by T5X path
 _LAST_NORM = "decoder/decoder_norm/scale"
 Shapes = Mapping[str, tuple[int, ...]]
-_FLAX_LEAVES = {"kernel": "kernel", "scale": "weight"}  # of T5; tables are `embedding`
+# Names in T5's networks; tables are `embedding`.
+_FLAX_LEAVES = {"kernel": "kernel", "scale": "weight"}
 
 
 class MappedTensor(NamedTuple):

@@ -34,7 +34,7 @@ from tasks.text.normalize import normalize
 from vocabulary.corpus import read_documents
 
 MEASURES = ("text", "words", "pairs")
-_MOST_CHARS = 2_000  # of a passage: of three bytes each they are 6,000 ids of a model of bytes
+_MOST_CHARS = 2_000  # characters of a passage: 6,000 ids of a byte model, at three bytes each
 _HOW_TO_READ = (
     "A model that is no better than the n-grams has learned little of the language. Without any "
     "training it fills in no words and prefers 50% of the right sentences."
@@ -155,7 +155,7 @@ def _documents(path: str | None, language: table.Language) -> Iterable[str]:
         )
     try:
         return read_documents(table.FINEWEB2, config=language.code, split="test")
-    except UserError as error:  # whose class tells whether a retry may succeed
+    except UserError as error:  # its class says whether a retry may succeed
         raise type(error)(why=error.fault, to_set=_NAME_TEXT) from error
 
 

@@ -154,7 +154,8 @@ def measure(folder: pathlib.Path, job: str, train: Sequence[str], test: Sequence
     Raises:
       UserError: the evaluation has written none.
     """
-    path = folder / "test" / "inference_eval" / f"{job}-metrics.jsonl"  # as seqio logs them
+    # The file that seqio logs to.
+    path = folder / "test" / "inference_eval" / f"{job}-metrics.jsonl"
     if (metrics := _last_line(path)) is None:
         run_command(train)
         run_command(test)

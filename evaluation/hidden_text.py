@@ -14,7 +14,7 @@ import numpy as np
 
 from tasks.text.normalize import is_letter
 
-DENSITY, MEAN_SPAN = 0.15, 3  # of the words of a passage; words
+DENSITY, MEAN_SPAN = 0.15, 3  # share of a passage's words; words
 _FEWEST_WORDS = 20
 
 
@@ -79,7 +79,7 @@ def _passages(words: Sequence[str], max_chars: int) -> Iterator[tuple[str, ...]]
 
 
 def hide_spans(words: Sequence[str], rng: np.random.Generator) -> HiddenText:
-    """Hide 15 % of the words in spans of 3 on average, with words before, between and behind."""
+    """Hide 15 % of the words in spans of 3 on average, with words around each span."""
     num_hidden = max(1, round(DENSITY * len(words)))
     num_spans = max(1, round(num_hidden / MEAN_SPAN))
     hidden = _random_parts(num_hidden, num_spans, rng)

@@ -13,7 +13,7 @@ from common.small_files import parse_json
 
 MULTIBLIMP = "jumelet/multiblimp"
 OTHER_PAIRS = "name a file of pairs with --pairs, or leave them out with --without pairs"
-_RETRY_SECONDS = 60.0  # of a hub that does not answer
+_RETRY_SECONDS = 60.0  # limit for a hub that does not respond
 
 
 class Pair(NamedTuple):

@@ -26,7 +26,7 @@ from evaluation.text_encoder import TextEncoder
 from t5x.checkpointing import layout
 from t5x.checkpointing.layer_stacking import stack_layers
 
-OBJECTIVES = (SPAN_CORRUPTION, PREFIX_LM)  # of a T5
+OBJECTIVES = (SPAN_CORRUPTION, PREFIX_LM)  # objectives of a T5
 
 
 @dataclasses.dataclass(frozen=True)

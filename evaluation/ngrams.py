@@ -42,7 +42,7 @@ class NgramGuesser(Guesser):
         return 0, sum(len(span) for text in texts for span in text.hidden)
 
     def guess(self, texts: Sequence[HiddenText]) -> list[Guess]:
-        """Return a guess of each text; the space behind a span counts as its end."""
+        """Return a guess of each text; the space after a span counts as its end."""
         return [self._guess(text) for text in texts]
 
     def _guess(self, text: HiddenText) -> Guess:

@@ -54,7 +54,7 @@ def write(path: str, text: str) -> None:
 
 
 def table(models: Iterable[Mapping[str, Any]]) -> str:
-    """Return the results as a Markdown table, with standard errors behind ±."""
+    """Return the results as a Markdown table, with standard errors after ±."""
     models = list(models)
     columns = [c for c in _COLUMNS if any(c[0] in model["measures"] for model in models)]
     header = ["model", "parameters", "bytes a token", *(c[1] for c in columns)]

@@ -39,7 +39,7 @@ class EncodedExample(NamedTuple):
 
     The first `given` ids of the target are not scored. If there are `ends`, one or two ids, the
     probability that one of them follows is a factor, and the target is written only if the most
-    probable id behind it is one of `stops`.
+    probable id after it is one of `stops`.
     """
 
     inputs: list[int]

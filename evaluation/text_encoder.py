@@ -19,7 +19,7 @@ from convert.run.vocabulary import sentencepiece_vocabulary
 from convert.tokenizer import TrainedVocabulary, load_sentencepiece
 from tasks.tokenizer_vocabulary import TokenizerVocabulary
 
-EOS = 1  # of every T5
+EOS = 1  # id in every T5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +35,7 @@ class TextEncoder:
       word_starts: the ids that begin a word.
       mask: the id of an encoder's mask.
       before: the ids that an encoder has before a text.
-      after: the ids that an encoder has behind a text.
+      after: the ids that an encoder has after a text.
     """
 
     ids_of: Callable[[str], list[int]]

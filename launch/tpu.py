@@ -13,7 +13,7 @@
     python3 launch/tpu.py create ro us-central2-b v4-32 --spot --queued
     python3 launch/tpu.py run ro us-central2-b launch/ro_t5x_base.sh --gin.TRAIN_STEPS=500000
 
-Settings are environment variables and, behind them, lines of launch/env: see launch/env.example.
+Settings are environment variables and, if unset there, lines of launch/env: see launch/env.example.
 NAME and ZONE may be left out where TPU_NAME and TPU_ZONE are set. launch/tpu_worker.py runs on the
 workers.
 """

@@ -47,7 +47,7 @@ def find() -> LocalDevices:
     """Return the devices of this machine, with the memory that a program may use on each."""
     first, count = jax.devices()[0], jax.device_count()
     limit = (first.memory_stats() or {}).get("bytes_limit")
-    if not limit:  # of a CPU, whose devices share the memory
+    if not limit:  # a CPU, whose devices share the memory
         limit = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / count
     peak = flops.peak_flops(first.device_kind) or math.inf
     chip = Chip(peak, math.inf, math.inf, limit / GIB, 1, 1, 0.0, first.platform)

@@ -42,7 +42,7 @@ from tasks.objectives import registry
 from tasks.objectives.base import Objective
 
 T = TypeVar("T")
-DOCUMENTS, ROWS = 200, 16  # of the sample
+DOCUMENTS, ROWS = 200, 16  # documents and rows of the sample
 TIMEOUT_S = 60.0
 _RETRY_POLICY = RetryPolicy(limit_s=30.0)
 _HOSTS = {"gs": "storage.googleapis.com"}

@@ -19,9 +19,9 @@ from preflight.run_context import RunContext
 BATCH = "BATCH_SIZE"
 MICROBATCHES = "trainer.Trainer.num_microbatches"
 PARTITIONS = "partitioning.PjitPartitioner.num_partitions"
-REMAT = "network.T5Config.remat_policy"  # of T5s; see `remat_name`
-POLICIES = ("none", "minimal", "full")  # to try; `products` is for GPUs
-_ATTEMPTS = 2  # of one kind of setting, to make a step fit
+REMAT = "network.T5Config.remat_policy"  # name for a T5; see `remat_name`
+POLICIES = ("none", "minimal", "full")  # policies to try; `products` is for GPUs
+_ATTEMPTS = 2  # tries of one kind of setting to make a step fit
 
 Settings = tuple[tuple[str, Any], ...]  # (gin name, value) pairs
 Say = Callable[[str], None]
@@ -33,7 +33,8 @@ class Trial:
 
     settings: Settings = ()  # empty for the recipe's own
     figures: Figures | None = None  # None if the compiler refused
-    price: Price | None = None  # of as many sequences as the recipe reads, None without figures
+    # Price of as many sequences as the recipe reads, None without figures.
+    price: Price | None = None
     error: Exception | None = None
 
     @property

@@ -20,7 +20,7 @@ from report.series import Series, accumulate
 
 _PARTS = pathlib.Path(__file__).parent / "parts"
 _SCRIPTS = ("format.js", "chart.js", "timeline.js", "sections.js", "page.js")
-_NO_CLASS = "(no class)"  # as classifiers name any other prediction
+_NO_CLASS = "(no class)"  # a classifier's name for any other prediction
 _MOST_SPANS, _MOST_INFILLS, _MOST_ROWS = 2_000, 40, 200
 _KEPT_SPANS = (RUNNING, "stall", "failed", "interrupted")
 

@@ -69,10 +69,11 @@ class RunData:
 
     name: str
     path: str
-    series: dict[str, dict[str, Series]]  # by folder ('train', 'training_eval/<task>') and metric
+    # {folder: {metric: Series}}; a folder is 'train', 'training_eval/<task>'.
+    series: dict[str, dict[str, Series]]
     history: History
     config: str  # the last `config.gin`, empty if there is none
-    notes: list[str]  # what could not be read, in sentences
+    notes: list[str]  # sentences on what could not be read
 
     @property
     def last_step(self) -> int:

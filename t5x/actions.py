@@ -23,7 +23,7 @@ from common.errors import UserError
 
 EVENTS = {"TRAIN_EVAL": "evaluate", "INFER_EVAL": "infer"}  # mode to event of `events.jsonl`
 MODES = ("TRAIN", *EVENTS)
-Metrics: TypeAlias = Mapping[str, Mapping[str, Any]]  # by task
+Metrics: TypeAlias = Mapping[str, Mapping[str, Any]]  # {task: {metric: value}}
 _METRIC = "trainer.EarlyStoppingAction.metric"
 
 
@@ -36,7 +36,7 @@ class EarlyStoppingAction:
     """
 
     metric: Sequence[str]  # its task and name, ('quality', 'accuracy')
-    mode: Literal["max", "min"]  # which is better
+    mode: Literal["max", "min"]  # which values are better
     patience: int = 3  # values to look at
     atol: float = 0.0  # an improvement must be greater than this
     rtol: float = 0.0  # plus this share of the value before

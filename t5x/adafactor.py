@@ -70,16 +70,17 @@ class Adafactor(OptimizerDef):
     beta1: float | None = None  # momentum, None for none
     decay_rate: float = 0.8  # the second moment decays by 1 - (step + 1 - step_offset)^-decay_rate
     step_offset: int = 0  # step at which fine-tuning began
-    clipping_threshold: float | None = 1.0  # of an update's root mean square, None for none
+    clipping_threshold: float | None = 1.0  # limit of an update's root mean square, None for none
     weight_decay_rate: float | None = None  # share of a parameter lost per step
-    min_dim_size_to_factor: int = 128  # for both dimensions
+    min_dim_size_to_factor: int = 128  # least size of both dimensions
     epsilon1: float = 1e-30  # added to squared gradients
     epsilon2: float = 1e-3  # least parameter scale
     dtype_momentum: jnp.dtype = FLOAT32
     factor_map: None = None
-    logical_factor_rules: Mapping[str, Any] | None = None  # by axis name, above two dimensions
+    logical_factor_rules: Mapping[str, Any] | None = None  # {axis name: rule}, above two dimensions
     weight_decay_rate_lr_exponent: float | None = None  # decay times learning_rate to this power
-    global_norm_clip_threshold: float | None = None  # of all gradients, before anything else
+    # Limit of the norm of all gradients, applied before anything else.
+    global_norm_clip_threshold: float | None = None
     max_parameter_scale: float | None = None  # greatest parameter scale
     skip_nan_updates: bool = False  # makes 'skip' the default of `trainer.Trainer.bad_steps`
 

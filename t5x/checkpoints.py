@@ -160,7 +160,7 @@ class Checkpointer:
             logging.info("%s exists already and is kept.", folder)
             return False
         state_dict = self._rounded(state_dict)
-        name = f"{step}-{secrets.token_hex(8)}"  # that of the first process is written
+        name = f"{step}-{secrets.token_hex(8)}"  # the first process's name is written
         metadata: dict[str, Any] = {layout.SAVE: name, DIGESTS: _digests(state_dict)}
         if not self.config.save_dataset:
             dataset_writer = None
@@ -260,7 +260,7 @@ class Checkpointer:
         earlier = "there is no earlier one" if last is None else f"checkpoint_{last} is complete"
         # If storage hangs, another call to it would hang too.
         if self._is_first and self._may_delete() and not isinstance(error, TimeoutError):
-            try:  # on a full disk the incomplete one takes the space
+            try:  # the incomplete one takes space, and the disk may be full
                 layout.remove_leftovers(self.run_folder)
             except OSError as second:
                 logging.warning("Its remains could not be removed: %s", second)

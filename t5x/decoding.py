@@ -60,7 +60,7 @@ class SamplingLoopState:
     cache: Cache
     cur_token: jax.Array  # [B*N, 1] int32, the id to feed next
     ended: jax.Array  # [B*N, 1] bool
-    rng: jax.Array  # for the remaining steps
+    rng: jax.Array  # randomness for the remaining steps
     log_prob: jax.Array  # [B*N] float32, sum over the decoded ids
 
 

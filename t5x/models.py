@@ -32,8 +32,8 @@ class EncoderDecoderModel:
     """An encoder-decoder network trained on cross entropy."""
 
     module: Any  # `network.Transformer` or a Flax module with its methods
-    input_vocabulary: Any  # of seqio; only checked, never called
-    output_vocabulary: Any  # of seqio; gives the end-of-sequence id
+    input_vocabulary: Any  # a seqio.Vocabulary; only checked, never called
+    output_vocabulary: Any  # a seqio.Vocabulary; gives the end-of-sequence id
     optimizer_def: OptimizerDef
     decode_fn: decoding.DecodeFn = decoding.beam_search  # or `decoding.temperature_sample`
     feature_converter_cls: Callable[..., Any] | None = None  # `EncDecFeatureConverter` of seqio

@@ -161,7 +161,7 @@ class PjitPartitioner:
         """Return the same layout over other devices, such as a described slice's."""
         other = copy.copy(self)
         other._devices = devices
-        other.__dict__.pop("mesh", None)  # of the previous devices
+        other.__dict__.pop("mesh", None)  # mesh of the previous devices
         return other
 
     def check_batch(self, batch_size: int, num_microbatches: int | None, name: str) -> None:

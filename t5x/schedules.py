@@ -64,7 +64,7 @@ _DIVISORS = {
 }
 FACTORS = tuple(_DIVISORS)
 
-_SHARES = ("warmup_steps", "cooldown_steps")  # of total_steps, if below 1
+_SHARES = ("warmup_steps", "cooldown_steps")  # shares of total_steps if below 1
 # Factors that never end; pretraining uses them.
 _LASTING = ("constant", "rsqrt_decay", "rsqrt_normalized_decay")
 _GIN_NAME = "utils.create_learning_rate_scheduler"
@@ -270,7 +270,7 @@ def check_start(rate: Any, start: int | None, total_steps: int) -> None:
         "linear_warmup",
         "linear_cooldown",
     }:
-        return  # so it does, to an end that is counted from step 0
+        return  # the rate does fall, to an end that is counted from step 0
     also = f" and total_steps = {n}" if rate.total_steps > n else ""
     to_set = f"{_GIN_NAME}.step_offset = {start}{also}"
     logging.warning("%s %s; with %s it starts there.", subject, why, to_set)

@@ -65,17 +65,18 @@ from t5x.train_state import TrainState, state_specs
 from t5x.trainer import Trainer
 from t5x.watch import Watch
 
-Datasets = Mapping[str, DatasetConfig | None]  # by gin scope: train, train_eval, infer_eval
+# {gin scope: dataset} for train, train_eval, infer_eval.
+Datasets = Mapping[str, DatasetConfig | None]
 
 
 @dataclasses.dataclass(frozen=True)
 class Ready:
     """A run that is checked and built, and has not taken the lease of its folder yet."""
 
-    trainer: Trainer  # without its state
+    trainer: Trainer  # holds no state
     train_cfg: DatasetConfig
     plan: TrainingPlan
-    start: Start  # as found before the lease
+    start: Start  # found before the lease was taken
     open_stream: Callable[[Start], TrainStream]
     init_rng: jax.Array
     publishing: CheckResult
@@ -243,7 +244,7 @@ def prepare(
         rng=seed.step_rng,
     )
     trainer.check_batch(cfg.batch_size)
-    rows = cfg.batch_size // trainer.num_microbatches  # at once
+    rows = cfg.batch_size // trainer.num_microbatches  # rows of a microbatch
     preconditions.check_memory(model, specs.state, partitioner, rows, cfg.task_feature_lengths)
     rate = cooldown.cooled(trainer.learning_rate_fn, cooldown_from, plan.total_steps)
     trainer.learning_rate_fn = rate

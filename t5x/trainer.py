@@ -63,7 +63,7 @@ class Trainer:
         if xla_options is not None:
             self.xla_options = dict(xla_options)
             _check_xla_options(self.xla_options)
-        self.compile_seconds = 0.0  # that the train step took
+        self.compile_seconds = 0.0  # compile time of the train step
         self._compile: Callable[[], jax.stages.Compiled] | None = None  # returns the step
         self._thread: concurrent.futures.Future[jax.stages.Compiled] | None = None
         self.wait_seconds = 0.0  # spent waiting for data since the loop last set it to 0

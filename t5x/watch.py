@@ -17,9 +17,11 @@ class Watch:
     """Settings of the output of a run in addition to its progress."""
 
     writers: Sequence[Any] = ("tensorboard",)  # names or factories, see `monitoring.metric_writers`
-    infill_sentences: Sequence[str] = ()  # with gaps, <extra_id_0>, …; see `inference.filling`
-    infill_period: int | None = None  # in steps, at the next trigger; None: at every evaluation
-    expected_loss: Mapping[int, float] | None = None  # of a good run, nats per token, by step
+    # Sentences with gaps, <extra_id_0>, …; see `inference.filling`.
+    infill_sentences: Sequence[str] = ()
+    # Steps, rounded up to the next trigger; None: at every evaluation.
+    infill_period: int | None = None
+    expected_loss: Mapping[int, float] | None = None  # {step: loss of a good run, nats per token}
     expected_loss_task: str | None = None  # the task that it was measured with; None: every task
 
     def known_losses(self, tasks: Iterable[str]) -> dict[int, float]:

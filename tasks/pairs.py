@@ -24,7 +24,7 @@ from tasks.corpus.source import CorpusSource
 from tasks.task import Task
 from tasks.text import normalize, tokenize
 
-LENGTHS = {"inputs": 512, "targets": 128}  # if a run sets none, as in evaluation
+LENGTHS = {"inputs": 512, "targets": 128}  # used if a run sets none, as in evaluation
 SHUFFLED = 1024  # examples
 Truncate = Callable[[tf.Tensor, int, seqio.Vocabulary], tf.Tensor]
 
@@ -73,7 +73,7 @@ def add(
         shuffle_buffer_size=SHUFFLED,
         task_cls=Task,
     )
-    task.prefix = prefix  # for programs that feed their own texts to the model
+    task.prefix = prefix  # programs that feed their own texts to the model need it
     if labels:
         task.labels = labels
     return task

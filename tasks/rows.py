@@ -77,7 +77,7 @@ class Rows(CorpusSource):
 
     def open(self, split: str, reading: Reading) -> tf.data.Dataset:
         """Return a dataset, as CorpusSource does, with the features that `columns` names."""
-        if slices.parse(split):  # whose documents are opened by a call of their own
+        if slices.parse(split):  # the slice is opened by a call of its own
             return super().open(split, reading)
         most = self._few(split)
         if most is None:

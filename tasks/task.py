@@ -44,7 +44,7 @@ class Task(CorpusTask):
     view = View(look=lambda *_: [], describe_corpus=lambda *_: "")
 
     rate: float | None = 1.0  # see `Reading`
-    most_epochs: int | None = None  # of a training split that is read without end
+    most_epochs: int | None = None  # limit for a training split that is read without end
     # Whether TensorFlow rewrites the preprocessors' Python branches on tensors. Ours have none, and
     # the search for them takes seconds.
     needs_autograph = False

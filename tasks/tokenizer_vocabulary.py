@@ -91,7 +91,7 @@ class TokenizerVocabulary(seqio.Vocabulary):
 
     @property
     def sep_id(self) -> int | None:
-        """The id of the token behind each segment."""
+        """The id of the token after each segment."""
         return self.roles.get("sep")
 
     @property
@@ -179,7 +179,7 @@ class TokenizerVocabulary(seqio.Vocabulary):
         """Return the text of ids; special tokens are spelled out, and none ends it."""
         return self.tokenizer.decode(np.asarray(ids).tolist(), skip_special_tokens=False)
 
-    _decode = decode  # which seqio's `decode` would call
+    _decode = decode  # seqio's `decode` would call it
 
     def _encode_tf(self, s: tf.Tensor) -> tf.Tensor | tf.RaggedTensor:
         if s.shape.rank:

@@ -53,7 +53,7 @@ def check_vocabulary(
     Args:
       path: a SentencePiece model or a tokenizer.json, local or on `gs://`.
       vocab_size: the rows of the network's embedding.
-      extra_ids: 0 if the sentinels are pieces of the model, 100 if seqio adds them behind it.
+      extra_ids: 0 if the sentinels are pieces of the model, 100 if seqio adds them after it.
 
     Raises:
       UserError: `path` is neither, or cannot be read.
@@ -76,7 +76,7 @@ def _check_sentencepiece(model: ModelProto, extra_ids: int) -> Iterator[CheckRes
         kind = SentencePiece.UNKNOWN if name == "unk" else SentencePiece.CONTROL
         actual = getattr(spec, f"{name}_id")
         is_right = 0 <= actual < len(model.pieces) and model.pieces[actual].type == kind
-        is_right &= name != "pad" or actual == must_be  # which the network pads with
+        is_right &= name != "pad" or actual == must_be  # the network pads with it
         must = f"set --{name}_id={must_be}, a piece of its own type"
         yield judged(f"{name} id", is_right, str(actual), must)
     note = "none" if spec.bos_id < 0 else f"{spec.bos_id}, a piece that T5 never uses"
@@ -91,7 +91,7 @@ def _sentinels(model: ModelProto, extra_ids: int) -> Iterator[CheckResult]:
         yield judged("sentinels", False, detail, "set extra_ids to 0")
         return
     if extra_ids:
-        place = f"ids {size:,} to {size + extra_ids - 1:,}, behind the model, by extra_ids"
+        place = f"ids {size:,} to {size + extra_ids - 1:,}, after the model, by extra_ids"
         to_set = f"set extra_ids to {needed}, which T5 needs"
         yield judged("sentinels last, descending", extra_ids >= needed, place, to_set)
         return

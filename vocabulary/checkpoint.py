@@ -42,7 +42,7 @@ from vocabulary.tokenizer_json import TokenizerPieces
 
 # The axis of each parameter along which ids run.
 _AXES = {"token_embedder/embedding": 0, "decoder/logits_dense/kernel": 1, "mlm_head/bias": 0}
-_VERIFIED_LINES = 20_000  # of each corpus
+_VERIFIED_LINES = 20_000  # lines of each corpus
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -98,7 +98,7 @@ def finish(
       UserError: words of kept pieces are tokenized differently, or as in `write_run`.
     """
     texts = [line for lines in samples.values() for line in lines[:_VERIFIED_LINES]]
-    if not texts:  # of the old pieces, so that every language is covered
+    if not texts:  # texts are made of the old pieces, so that every language is covered
         texts = texts_of([name for name in change.old.names if name])
     same = check_same_pieces(change, texts)
     if not passed([same]):

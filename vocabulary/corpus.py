@@ -20,7 +20,7 @@ from tasks.text.normalize import normalize
 MODEL_HELP = "SentencePiece file, run or converted folder, or Hugging Face hub name"
 MAX_LINE_BYTES = 4_000
 _FLAGS = ("corpus", "column", "documents", "config", "split", "max_documents")
-_RETRY_SECONDS = 60.0  # of a failing network: someone waits at the terminal
+_RETRY_SECONDS = 60.0  # limit of a failing network: someone waits at the terminal
 _REPORT_SECONDS = 10
 
 

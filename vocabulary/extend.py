@@ -36,9 +36,9 @@ from tasks.text.normalize import is_letter
 from vocabulary import checkpoint, corpus
 from vocabulary.pieces import NewPiece, Pieces, SentencePieces, VocabularyChange
 
-_SAMPLED_LINES = 200_000  # that pieces are learned from
+_SAMPLED_LINES = 200_000  # number of lines that pieces are learned from
 _OFTEN = 10  # times at least that a letter or pair is in them
-_GAIN = 1.1  # of bytes a piece, below which a vocabulary holds a language well
+_GAIN = 1.1  # least growth of bytes a piece for which pieces are added
 _PRIVATE = 0x10000  # Unicode's planes from here on have no blanks
 
 

@@ -52,7 +52,7 @@ class NewPiece(NamedTuple):
 class Pieces(abc.ABC):
     """The pieces of a vocabulary by id."""
 
-    in_run: ClassVar[str]  # what a run's folder calls the file
+    in_run: ClassVar[str]  # name of the file in a run's folder
     fixed: ClassVar[int]  # number of ids that each change puts after all pieces
     extra_ids = 0  # number of ids that seqio adds after them
     names: Sequence[str]  # by id, "" for an id without piece
@@ -150,7 +150,7 @@ class SentencePieces(Pieces):
         self.model, self.extra_ids = model, extra_ids
         self.encoder = processor(model)
         self.encode, self.normalize = self.encoder.encode, self.encoder.normalize
-        self.sentinels = {*sentinel_ids(model).values()}  # which no text contains
+        self.sentinels = {*sentinel_ids(model).values()}  # no text contains them
         pieces = enumerate(model.pieces)
         self.names = ["" if i in self.sentinels else piece.piece for i, piece in pieces]
         self.scores = [piece.score for piece in model.pieces]

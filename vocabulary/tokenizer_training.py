@@ -25,7 +25,7 @@ from vocabulary import files
 
 KINDS = ("wordpiece", "byte_bpe")
 CONTINUATION = "##"
-MIN_FREQUENCY = 2  # of a merge
+MIN_FREQUENCY = 2  # least frequency of a merge
 
 
 @dataclasses.dataclass(frozen=True)

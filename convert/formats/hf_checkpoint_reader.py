@@ -64,7 +64,7 @@ def _bin(path: Path) -> dict[str, LazyArray]:
         )
 
     def mapped(tensor):
-        if tensor.dtype == torch.bfloat16:  # which torch cannot give to numpy
+        if tensor.dtype == torch.bfloat16:  # torch cannot convert it to numpy
             return from_numpy(tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16))
         return from_numpy(tensor.numpy())
 
@@ -181,7 +181,7 @@ class HfCheckpoint:
         """Return how many sentinels follow the bytes of a ByT5, as seqio counts, or None.
 
         The first ByT5 was trained with its last bytes as sentinels. The rows that transformers
-        names upwards from the first row behind the bytes are no sentinels, so the count is 0.
+        names upwards from the first row after the bytes are no sentinels, so the count is 0.
         """
         if self._tokenizer().get("tokenizer_class") != "ByT5Tokenizer":
             return None

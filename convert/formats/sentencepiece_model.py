@@ -28,8 +28,9 @@ from common.atomic_file import replace_file
 from common.errors import UserError
 
 SentencePiece = ModelProto.SentencePiece
-NUM_SENTINELS = 100  # of T5
-MODEL_FILES = ("spiece.model", "vocabulary.model")  # in a folder of transformers, and in a run
+NUM_SENTINELS = 100  # number of T5's sentinels
+# Names in a folder of transformers, and in a run.
+MODEL_FILES = ("spiece.model", "vocabulary.model")
 BLANK = "▁"
 SENTINEL = re.compile(rf"{BLANK}?(<extra_id_(\d+)>)")  # its name, and its number
 
@@ -39,7 +40,7 @@ def read_bytes(path: str) -> bytes:
     try:
         with fsspec.open(str(path), "rb") as file:
             return file.read()
-    except (OSError, ImportError, ValueError) as error:  # of a scheme that nobody knows
+    except (OSError, ImportError, ValueError) as error:  # also for an unknown scheme
         raise UserError(str(path), why=f"cannot be read as a vocabulary: {error}") from error
 
 
@@ -96,8 +97,8 @@ def keep_character(model: ModelProto, character: str) -> None:
     """Change the model's normalization, in place, so that it leaves a character as it is.
 
     The rules are a trie of bytes (github.com/s-yata/darts-clone). A leaf tells where the rule's
-    result begins in the strings behind the trie. Rules with equal results share a leaf, so
-    `character` gets a new block behind the others.
+    result begins in the strings after the trie. Rules with equal results share a leaf, so
+    `character` gets a new block after the others.
     """
     rules = model.normalizer_spec.precompiled_charsmap
     (size,) = struct.unpack_from("<I", rules)

@@ -7,7 +7,7 @@ know, then removes and marks blanks. The library has the same rules as `Precompi
 up by what Unicode calls a grapheme: of "e" and two combining signs (NFD) it loses the second, of
 "ﬁ" with an accent it loses the accent, and it does not compose Hangul or half-width Katakana. So
 here graphemes are taken apart first, by a mark before each combining character. After the rules the
-mark is taken out where SentencePiece composes: behind a letter, or a letter and signs, that Unicode
+mark is taken out where SentencePiece composes: after a letter, or a letter and signs, that Unicode
 composes with the next sign. NFC then composes exactly these, but for signs of scripts that Unicode
 has since its version 9 (Dives Akuru, Tulu, Kirat Rai).
 """
@@ -112,7 +112,7 @@ def _composed() -> str:
         parts = unicodedata.normalize("NFD", letter)
         if len(parts) > 1 and unicodedata.normalize("NFC", parts) == letter:
             before[parts[-1]].setdefault(_MARK.join(["", *parts[1:-1]]), set()).add(parts[0])
-    signs: dict[str, str] = collections.defaultdict(str)  # by what they compose with
+    signs: dict[str, str] = collections.defaultdict(str)  # {character: signs that compose with it}
     for sign, letters in before.items():
         ends = sorted(letters.items())
         signs["|".join(f"[{_ranges(first)}]{end}{_MARK}" for end, first in ends)] += sign

@@ -54,7 +54,7 @@ def _stored(folder: Path, key: str, values: np.ndarray) -> dict[str, Any]:
     kvstore = {"driver": "file", "path": f"{folder.resolve() / key}/"}
     try:
         store = ts.open(leaf | {"kvstore": kvstore}, create=True).result()
-        for i in range(0, len(values), rows):  # at once, the store would hold all of it again
+        for i in range(0, len(values), rows):  # in one piece, the store would hold all of it again
             block = slice(i, min(i + rows, len(values)))
             store[block].write(values[block]).result()
     except ValueError as error:  # only the text of tensorstore's error tells that the disk is full

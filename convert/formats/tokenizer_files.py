@@ -7,7 +7,7 @@
 `AutoTokenizer` of transformers 5 and 4 reads the folder, and so does the slow `T5Tokenizer` of
 transformers 4. The files avoid three pitfalls:
 
-- `T5Tokenizer` adds 100 sentinels behind the model unless tokenizer_config.json declares them
+- `T5Tokenizer` adds 100 sentinels after the model unless tokenizer_config.json declares them
   (`extra_ids` and `additional_special_tokens`).
 - transformers 5 rebuilds the pipeline of `T5Tokenizer`, which loses U+0085 and byte fallback; so
   the files name the generic class, which uses tokenizer.json unchanged.

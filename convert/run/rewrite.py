@@ -71,7 +71,7 @@ def check_written(path: str, arrays: Tree) -> None:
     stored = open_checkpoint(path)
     if missing := sorted(arrays.keys() - stored.keys()):
         raise UserError(path, why=f"was written without {missing[0]}")
-    for name, array in stored.items():  # in this order, stored arrays are read once
+    for name, array in stored.items():  # stored arrays are read once in this order
         if not np.array_equal(arrays[name].read(), array.read()):
             raise UserError(name, why="was written with different values than were read").at(path)
 
@@ -79,7 +79,7 @@ def check_written(path: str, arrays: Tree) -> None:
 def gin_of(sizes: Sizes, extra_ids: Mapping[str, int] | None = None) -> str:
     """Return gin bindings for this network.
 
-    `extra_ids` maps a vocabulary class of seqio to the number of sentinels behind its ids.
+    `extra_ids` maps a vocabulary class of seqio to the number of sentinels after its ids.
     """
     fields = sizes.fields()
     if not fields.get("own_relative_bias"):

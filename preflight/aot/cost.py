@@ -19,21 +19,21 @@ class Figures:
     argument_gib: float  # parameters, optimizer state and batch
     parameter_gib: float
     optimizer_gib: float
-    peak_gib: float  # of all live arrays, arguments included
+    peak_gib: float  # size of all live arrays, arguments included
     temp_gib: float  # reserved for temporary arrays; not all of it need be live at once
     code_gib: float
-    flops: float  # of the model's arithmetic on all devices, see `t5x.monitoring.flops`
+    flops: float  # the model's arithmetic on all devices, see `t5x.monitoring.flops`
     rows: int  # sequences a step on all devices
     tokens: int  # inputs and targets a step on all devices
-    compile_seconds: float  # of XLA
-    trace_seconds: float  # of Python, to lower the step
+    compile_seconds: float  # time of XLA
+    trace_seconds: float  # time of Python, to lower the step
     cycles: int = 0  # the compiler's estimate, loop bodies counted as often as they run
     # Bytes of results of collectives by kind.
     collectives: Mapping[str, float] = dataclasses.field(default_factory=dict)
     costliest: Sequence[tuple[int, int, str, str]] = ()  # see `hlo.Program.costliest`
     received: float = 0.0  # bytes that collectives bring to a device
     cached: tuple[str, ...] = ()  # files that were added to the compilation cache
-    timed_seconds: float = 0.0  # of a step that was run, see `preflight.here`
+    timed_seconds: float = 0.0  # time of a step that was run, see `preflight.here`
     timed_rows: int = 0  # rows of the step that was run
 
     def seconds(self, chip: Chip) -> float:
@@ -74,4 +74,4 @@ class Price:
         self.mfu = self.arithmetic_seconds / seconds  # model FLOPs utilization
         self.hours = steps * seconds / 3600
         self.chip_hours = self.hours * tpu.chips
-        self.tokens_per_second = figures.tokens / seconds  # that the hosts have to prepare
+        self.tokens_per_second = figures.tokens / seconds  # tokens that the hosts have to prepare

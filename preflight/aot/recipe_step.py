@@ -86,7 +86,7 @@ def batch_shapes(run: argparse.Namespace) -> Shapes:
     converter = run.model.FEATURE_CONVERTER_CLS(pack=cfg.pack)
     lengths = dict(converter.get_model_feature_lengths(cfg.task_feature_lengths))
     features = cfg.provider.output_features
-    if isinstance(converter, EncoderFeatureConverter) and "type_ids" in features:  # of pairs
+    if isinstance(converter, EncoderFeatureConverter) and "type_ids" in features:  # pairs of texts
         length = lengths["encoder_input_tokens"]
         lengths |= {"encoder_type_ids": length, "next_sentence_label": length if cfg.pack else 1}
     shapes = {k: jax.ShapeDtypeStruct((cfg.batch_size, n), jnp.int32) for k, n in lengths.items()}

@@ -35,7 +35,7 @@ class Chip:
     """One chip of a generation."""
 
     peak_flops: float  # bfloat16, a second
-    bandwidth: float  # of HBM, bytes a second
+    bandwidth: float  # bytes a second of HBM
     clock: float  # Hz
     hbm: float  # GiB that a program may use on one device
     devices: int  # JAX devices a chip: one for each core (v2, v3) or one

@@ -28,7 +28,7 @@ from tasks.objectives import masked_lm, prefix_lm, span_corruption
 from tasks.objectives.base import check_targets
 
 _FULL = 0.9
-_CACHED_BYTES = 3.0  # of a token, at most: of an id below 2,097,152
+_CACHED_BYTES = 3.0  # most bytes of a token: an id below 2,097,152
 
 
 def first_records(context: RunContext) -> CheckResult:
@@ -129,7 +129,7 @@ def epochs(context: RunContext) -> CheckResult:
     """Check how often the corpus is read to the end of training, if its size is known."""
     numbers = sizes(context)
     if not numbers["row_tokens"]:
-        numbers = looked(context, "pieces").numbers  # or why they are unknown
+        numbers = looked(context, "pieces").numbers  # raises why they are unknown
     first, last, mixture = context.start.step, context.run.total_steps, context.data.provider
     if context.start.path is None:
         mixed.check_steps(mixture, last)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 _UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32}
-_ENTRIES = 1 << 15  # at a time on the host, so that they stay in the cache of a core
+_ENTRIES = 1 << 15  # entries at a time on the host, so that they stay in a core's cache
 
 
 def has_digest(dtype: Any) -> bool:

@@ -32,7 +32,7 @@ class SaveCheckpointConfig:
     keep: int | None = None  # number of newest checkpoints to keep, None for all
     keep_dataset_checkpoints: int | None = None  # number of newest that keep their data position
     save_dataset: bool = False  # save the data position with each checkpoint
-    checkpoint_steps: Sequence[int] | None = None  # whose checkpoints are never deleted
+    checkpoint_steps: Sequence[int] | None = None  # checkpoints of these steps are never deleted
     # The next five are not in T5X. `timeout` is the seconds after which a save has failed, None for
     # never; a quarter of them is reported.
     timeout: int | None = 1200
@@ -42,7 +42,7 @@ class SaveCheckpointConfig:
     # best by `metric` is saved too.
     keep_best: int | None = None
     metric: str | None = None  # 'inference_eval/<task>/<name>' or 'training_eval/<task>/<name>'
-    mode: Literal["max", "min"] = "max"  # or 'min', what is better of the metric
+    mode: Literal["max", "min"] = "max"  # which values of the metric are better, or 'min'
     # Of T5X; must keep their defaults here.
     checkpointer_cls: Any = None
     state_transformation_fns: Sequence[Any] = ()

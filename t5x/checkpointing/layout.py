@@ -187,7 +187,7 @@ def check_checksums(folder: str) -> None:
     path = epath.Path(folder)
     metadata = custom_metadata(os.fspath(path.parent))
     if not (path / _CHECKSUMS).exists() and HAS_POSITION not in metadata:
-        return  # of T5X
+        return  # a checkpoint of upstream T5X
     with parsing(path / _CHECKSUMS):
         sums = read_json(path / _CHECKSUMS)
         save = sums.pop(SAVE, None)
@@ -207,7 +207,7 @@ def check_checksums(folder: str) -> None:
 def remove(folder: str) -> None:
     """Delete a checkpoint, or a part of one, after undoing its commit; see `checkpoints`."""
     path = epath.Path(folder)
-    if os.path.islink(folder):  # to another disk
+    if os.path.islink(folder):  # a link to another disk
         os.unlink(folder)
         return
     if "://" in os.fspath(folder):

@@ -36,11 +36,11 @@ from t5x.multihost.broadcast import broadcast_from_first
 NAME = "lease.json"
 RENEW_SECONDS = 10.0
 STALE_SECONDS = 30.0
-GIVE_UP_SECONDS = 300.0  # for a check while the storage does not answer
+GIVE_UP_SECONDS = 300.0  # limit for a check while the storage does not respond
 _POLL_SECONDS = 2.0
-_ANSWER_SECONDS = 30.0  # for one request
+_ANSWER_SECONDS = 30.0  # limit for one request
 _RELEASE_SECONDS = 5.0  # no end waits for long
-_FAILED = (ValueError, TimeoutError)  # of tensorstore
+_FAILED = (ValueError, TimeoutError)  # errors of tensorstore
 
 
 class LeaseError(Failure):
@@ -61,7 +61,7 @@ class Lease:
         self._run, self._renewals = uuid.uuid4().hex, 0
         self._holder = f"process {os.getpid()} on {platform.node()}, since {now}"
         self._store = ts.KvStore.open(storage(model_dir)).result()
-        self._generation = b""  # of the file as this run has seen it last
+        self._generation = b""  # generation of the file when this run last saw it
         self._watched: tuple[bytes, float] | None = None  # a content, and since when
         self._lost = ""  # why
         self._one_at_a_time, self._ended = threading.Lock(), threading.Event()
@@ -79,7 +79,7 @@ class Lease:
         if jax.process_index():
             return
         self._ended.set()
-        self._renewing.join(_RELEASE_SECONDS)  # in C++ it would abort Python's exit
+        self._renewing.join(_RELEASE_SECONDS)  # a renewal in C++ would abort Python's exit
         if not self._lost and not self._renewing.is_alive():
             with contextlib.suppress(*_FAILED):
                 deleting = self._store.write(NAME, None, if_equal=self._generation)
@@ -101,7 +101,7 @@ class Lease:
         try:
             content = self._read()
             is_free = not content or self._take_over or self._is_over(content)
-            return is_free and self._is_written()  # if not, another was faster
+            return is_free and self._is_written()  # if not written, another run was faster
         except _FAILED as error:
             reason = (str(error).splitlines() or [""])[0][:200] or "no answer"
             raise LeaseError(

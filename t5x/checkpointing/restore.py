@@ -42,8 +42,8 @@ class Restored(NamedTuple):
 class Match(NamedTuple):
     """Which array of a checkpoint goes where."""
 
-    arrays: Arrays  # of the checkpoint, by name
-    leaves: Mapping[str, Any]  # of the state, by name
+    arrays: Arrays  # {name: array} of the checkpoint
+    leaves: Mapping[str, Any]  # {name: leaf} of the state
     sources: Mapping[str, str]  # the checkpoint's name of each leaf that it has
     ignored: tuple[str, ...]  # names of parameters in the checkpoint that the model lacks
     why_no_optimizer: str | None  # why the optimizer's state is not restored, None where it is

@@ -24,7 +24,7 @@ from t5x.trainer import Trainer
 
 LONGEST_SECONDS = 31 * 24 * 3600.0
 _OTHER_START = "start from another checkpoint, unless this is meant"
-ROW_MULTIPLE = 128  # of an embedding, for accelerators and model parallelism
+ROW_MULTIPLE = 128  # rows of an embedding, for accelerators and model parallelism
 Configs: TypeAlias = Mapping[str, DatasetConfig | None]
 
 

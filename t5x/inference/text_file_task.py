@@ -77,7 +77,7 @@ def line_task(
     does not allow in names become "_".
     """
     stem = "stdin" if path == "-" else os.path.basename(path).rpartition(".")[0] or "lines"
-    name = re.sub(r"[^\w.:#]", "_", stem)  # what seqio allows
+    name = re.sub(r"[^\w.:#]", "_", stem)  # only characters that seqio allows
 
     def add_prefix(example):
         texts = {f"{name}_pretokenized": example[name] for name in FIELDS if name in example}

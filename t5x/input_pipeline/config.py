@@ -20,13 +20,14 @@ class DatasetConfig:
     split: str
     batch_size: int  # rows of a global batch
     shuffle: bool  # a new order each epoch
-    seed: int | None  # of order and noise; None: drawn at the start, kept with the checkpoints
+    seed: int | None  # seed of order and noise; None: drawn at the start, kept in checkpoints
     use_cached: bool = False  # read the task's offline cache
     pack: bool = False  # put several examples into a row
     use_custom_packing_ops: bool = False  # only False: rows are packed quickly without them
-    module: str | None = None  # to import first, because it registers the task
+    module: str | None = None  # imported first, because it registers the task
     use_memory_cache: bool = True  # keep evaluation examples in memory
-    trim_output_features: bool = True  # to their lengths; if False, longer ones are an error
+    # Cut features to their lengths; if False, longer ones are an error.
+    trim_output_features: bool = True
 
     def __post_init__(self):
         if self.use_custom_packing_ops:

@@ -122,7 +122,7 @@ class MixedExamples:
         self._key = (zlib.crc32(str(key[0]).encode()), key[1])
         self._draws = 0
         self._ended: set[str] = set()
-        self._chunks: dict[str, Arrays] = {}  # what is left of the last one of each
+        self._chunks: dict[str, Arrays] = {}  # {pipeline: what is left of its last chunk}
         self._block: tuple[int, np.ndarray] = (-1, np.empty(0))
 
     @property

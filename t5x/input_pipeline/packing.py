@@ -52,7 +52,7 @@ class PairRows:
     def load(self, state: Mapping[str, np.ndarray]) -> None:
         """Restore what `state` returned."""
         self._examples = {feature: state[feature] for feature in self._lengths}
-        self._row = state["row"]  # of each example, counted from the first row here
+        self._row = state["row"]  # row of each example, counted from the first row here
         self._opened = int(state["opened"])
         self._in_group = int(state["in_group"])
         open_row = self._row == self._opened - 1

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from t5x.input_pipeline.packing import Arrays
 
-ENDINGS = (".data-00000-of-00001", ".index")  # files of a position, behind its path
+ENDINGS = (".data-00000-of-00001", ".index")  # files of a position, appended to its path
 
 
 class Pipeline:

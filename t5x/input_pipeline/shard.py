@@ -1,7 +1,7 @@
 """One virtual shard of a stream: its pipeline, the rows prepared ahead, its position.
 
 A thread of its own reads examples and puts them into rows, one take ahead. A position is tf.data's
-own iterator state plus the rows that were made but not taken, so it is exactly behind the last row
+own iterator state plus the rows that were made but not taken, so it is exactly after the last row
 taken.
 """
 
@@ -17,7 +17,7 @@ from t5x.input_pipeline.mixed import MixedExamples, read_arrays, write_arrays
 from t5x.input_pipeline.packing import Arrays, Rows
 
 _ROWS = ".rows.npz"
-ENDINGS = (*pipeline.ENDINGS, _ROWS)  # files of a position of one pipeline, behind its path
+ENDINGS = (*pipeline.ENDINGS, _ROWS)  # files of a position of one pipeline, appended to its path
 
 
 class Shard:
@@ -27,7 +27,7 @@ class Shard:
         self._examples, self._rows, self._size = examples, rows, size
         self._taken = 0  # takes since the mixture began, which are steps
         self._thread = DaemonThread("rows")
-        self._next: Future[Arrays | None] | None = None  # what the thread makes
+        self._next: Future[Arrays | None] | None = None  # the rows that the thread makes
         self._closed = False
 
     @property

@@ -121,7 +121,7 @@ class TrainStream(Iterator[HostBatch]):
         self.steps = 0  # batches since the mixture began to be read; its phases count by them
         # How the pipelines changed from an earlier mixture, None if they did not.
         self.follows: str | None = None
-        self.pipelines = mixed.names_of(cfg.provider, cfg.split)  # of each shard
+        self.pipelines = mixed.names_of(cfg.provider, cfg.split)  # names of each shard's pipelines
         self._make_shards(shards or shard_count(cfg.batch_size, rows))
         struct = lambda x: jax.ShapeDtypeStruct((cfg.batch_size, *x.shape[1:]), x.dtype)
         self.global_batch = {name: struct(x) for name, x in self._shards[0].nothing.items()}
@@ -134,7 +134,8 @@ class TrainStream(Iterator[HostBatch]):
         size, (first, end) = self.cfg.batch_size // count, self.rows
         self.count, self.indices = count, range(first // size, -(-end // size))
         start = self.indices[0] * size
-        self._mine = slice(first - start, end - start)  # of the rows of these shards
+        # This host's part of the rows of these shards.
+        self._mine = slice(first - start, end - start)
         # The host with a shard's first row counts its records and saves its position.
         self._owned = [index * size >= first for index in self.indices]
         self._orders = self.corpora.orders()

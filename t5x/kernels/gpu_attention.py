@@ -33,8 +33,8 @@ TILE = 64  # queries and keys at a time
 NEGATIVE = -(2.0**20)  # a masked logit, in which float32 still counts by eighths; others are larger
 LOG2_E = 1.4426950408889634
 NO_QUERY, NO_KEY = -1, -2  # ids of padding, which attends to nothing
-SUM_PROGRAMS = 256  # for each head, enough to fill a GPU
-SUM_TILES = 16  # for each of these programs at least, which spares partial sums
+SUM_PROGRAMS = 256  # programs for each head, enough to fill a GPU
+SUM_TILES = 16  # least tiles of each of these programs; more of them spare partial sums
 
 
 class Reach(NamedTuple):
@@ -149,7 +149,7 @@ def _backward(reach, residuals, d_out):
     d_out = d_out.astype(q.dtype)
     tiles = _tiles(by_distance_HN, q)
     row_tiles, column_tiles = plan.in_row.shape[1], plan.in_column.shape[1]
-    stages = 3 if width < 128 else 2  # what a GPU's shared memory holds, 99 KB on an L4
+    stages = 3 if width < 128 else 2  # as many as fit in shared memory, 99 KB on an L4
     args = [
         *map(_of_example, (plan.of_query, plan.of_key)),
         *map(_rows, (q, k, v, d_out)),

@@ -19,8 +19,8 @@ from jax.experimental.pallas import triton as plgpu
 
 from t5x.partitioning import per_device
 
-ROWS = 1  # at a time, by one warp
-PROGRAMS = 4096  # that share the rows of a gradient
+ROWS = 1  # rows that one warp reads at a time
+PROGRAMS = 4096  # number of programs that share the rows of a gradient
 
 
 def rms_norm(

@@ -20,7 +20,7 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
-_RADII, _SPANS = 4, 8  # of a span; of a piece
+_RADII, _SPANS = 4, 8  # radii in a span; spans in a piece
 
 
 class _Layout(NamedTuple):

@@ -33,7 +33,7 @@ __all__ = ["dense", "feed_forward", "gelu", "layer_norm", "log_normalizer", "loo
 
 Attention = Literal["auto", "flash", "xla", "cudnn", "plain"]
 RematPolicy = Literal["auto", "none", "products", "minimal", "full"]
-HEAD_DIMS = (16, 32, 64, 128)  # of `flash`
+HEAD_DIMS = (16, 32, 64, 128)  # widths of a head that `flash` has
 # What the kernels of one kind read instead of segments: the segments themselves, a mask bool
 # [B, 1, Q, S], True where a query attends to a key, or a window of near keys.
 Seen = Segments | jax.Array | local_attention.Window
@@ -115,7 +115,7 @@ def _faults(kind: str, config: Any) -> list[str]:
     """Return what keeps a GPU's kernels from computing the attention of a configuration."""
     owner, dtype = type(config).__name__, jnp.dtype(config.dtype)
     faults = [f"{owner}.dtype is {dtype.name}"] if dtype.itemsize != 2 else []
-    if getattr(config, "float32_attention_logits", False):  # which encoders do not have
+    if getattr(config, "float32_attention_logits", False):  # encoders do not have it
         faults.append(f"{owner}.float32_attention_logits is True")
     if kind == "flash" and config.head_dim not in HEAD_DIMS:
         faults.append(f"{owner}.head_dim is {config.head_dim}, not one of {HEAD_DIMS}")
@@ -192,7 +192,7 @@ def attend(
     if isinstance(seen, Segments):
         from t5x.kernels import gpu_attention
 
-        interpret = platform() != "gpu"  # in tests
+        interpret = platform() != "gpu"  # for tests
         return gpu_attention.attend(q_BQHK, k_BSHK, v_BSHK, seen, bias, interpret)
     by_xla = tpu.attend if platform() == "tpu" else xla.attend
     kinds = {"plain": reference.attend, "xla": by_xla}

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from t5x.kernels import xla
 from t5x.partitioning import cuts
 
-CMEM_BYTES = 70e6  # of weights that fit in CMEM together with their gradients
+CMEM_BYTES = 70e6  # bytes of weights that fit in CMEM together with their gradients
 
 _once = jax.lax.optimization_barrier  # its argument is computed once, not again in each reader
 
@@ -38,7 +38,8 @@ def gradients(q_BQHK, k_BSHK, v_BSHK, mask, bias, d_out_BQHK, means_BHQ, divisor
         q, k, v, d_out, means, divisors, bias = xs
         return xla.gradients(q, k, v, mask, bias, d_out, means, divisors)
 
-    d_out, means = _once((d_out_BQHK, means_BHQ))  # or every reader changes their layout again
+    # Otherwise every reader changes their layout again.
+    d_out, means = _once((d_out_BQHK, means_BHQ))
     inputs = (q_BQHK, 2), (k_BSHK, 2), (v_BSHK, 2), (d_out, 2), (means, 1), (divisors_BHQ, 1)
     turns = [_split(x, axis, parts, turn) for x, axis in (*inputs, (bias, 1))]
     results = jax.lax.map(turn_gradients, turns)

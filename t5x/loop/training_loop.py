@@ -43,7 +43,7 @@ from t5x.trainer import Trainer
 from t5x.watch import Watch
 
 _LINE = 150  # characters of metrics on a line of the log
-_LAST_WAIT_SECONDS = 15.0  # for data that is being read, of the 30 that a preemption leaves
+_LAST_WAIT_SECONDS = 15.0  # wait for data that is being read, of the 30 s that a preemption leaves
 
 
 @dataclasses.dataclass(eq=False)
@@ -60,7 +60,8 @@ class TrainingRun:
     actions: Mapping[Any, Sequence[Any]]  # may end the run; by mode, see `actions.MODES`
     watch: Watch  # where metrics go, and what else shows whether the model learns
     begun_from: str | None = None  # the checkpoint of another run; None for its own, or none
-    lease: Lease | None = None  # of `model_dir`, without which nothing is saved; None for no check
+    # Lease of `model_dir`: nothing is saved without it; None for no check.
+    lease: Lease | None = None
 
     def __post_init__(self):
         self.actions = {mode_name(k): list(v) for k, v in self.actions.items()}
@@ -114,9 +115,10 @@ class TrainingRun:
             if saved is not None:
                 self.progress.saved(saved)
         try:
-            with self._interruption:  # to the end: a notice must not cut the last save short
+            with self._interruption:  # until the end: a notice must not cut the last save short
                 return self._run(step, evaluate_first)
-        except tf.errors.OpError as error:  # from writing metrics; reading data has its own errors
+        # Writing metrics raised it; reading data has its own errors.
+        except tf.errors.OpError as error:
             raise Failure(
                 self.model_dir,
                 why=f"cannot be written ({reason_of(error)})",
@@ -334,7 +336,7 @@ class TrainingRun:
         state = to_disk(self.trainer.state, self.trainer.specs)
         with self.progress.busy(f"saving checkpoint_{step}"):
             started = time.monotonic()
-            self._checkpointer.wait()  # for the previous one
+            self._checkpointer.wait()  # wait for the previous save
             self._note_save()
             saves = self._checkpointer.save(step, state, self._position_writer(step))
             seconds = time.monotonic() - started

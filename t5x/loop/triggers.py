@@ -27,7 +27,7 @@ from t5x.checkpointing.config import SaveCheckpointConfig
 class TrainingPlan:
     """Periods of a run in steps; None means never."""
 
-    total_steps: int  # to train to
+    total_steps: int  # the step at which training ends
     eval_period: int | None = None  # between evaluations
     save_period: int | None = None  # between checkpoints
     # Between log entries; None: at every evaluation, or without any at every checkpoint.

@@ -62,7 +62,8 @@ class Interruption:
 
     def _note(self, number: int, _) -> None:
         if number == signal.SIGHUP:
-            errors.drop_unread()  # or the next line for the terminal would fail, before the save
+            # Otherwise the next line for the terminal would fail, before the save.
+            errors.drop_unread()
         if self.reason is not None:
             if number == signal.SIGHUP:  # the shell and the kernel may both send it
                 return

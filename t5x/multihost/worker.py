@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from common.errors import UserError
 
-_PORT = "8482"  # of JAX's coordinator on a TPU, unless JAX_COORDINATOR_PORT is set
+_PORT = "8482"  # port of JAX's coordinator on a TPU, unless JAX_COORDINATOR_PORT is set
 
 
 @dataclasses.dataclass(frozen=True)

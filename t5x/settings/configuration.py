@@ -26,7 +26,7 @@ MAINS = {
     "infer": "t5x/configs/runs/infer.gin",
     "precompile": "t5x/configs/runs/precompile.gin",
 }
-Imports = dict[str, ImportStatement]  # by the name that each binds
+Imports = dict[str, ImportStatement]  # {name that is bound: statement}
 _DYNAMIC = "dynamic_registration"  # imported where names are Python's own, and not registered
 
 

@@ -20,7 +20,7 @@ from common.errors import UserError
 from common.gin_reader import Reference, leaves
 
 _OUR_PACKAGES = ("t5x", "tasks", "preflight", "__main__")
-_DTYPES = ("float32", "bfloat16", "float16")  # that networks compute in and checkpoints hold
+_DTYPES = ("float32", "bfloat16", "float16")  # dtypes that networks compute in and checkpoints hold
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,7 +106,7 @@ def check(name: str, value: Any, function: Any, parameter: str) -> None:
     The message calls the setting `name`, such as the macro that the user has set. Functions of
     other packages pass. Raise UserError if the value has another type or is beyond its limits.
     """
-    if not is_ours(function) and parameter != "extra_ids":  # of seqio's vocabularies
+    if not is_ours(function) and parameter != "extra_ids":  # a parameter of seqio's vocabularies
         return
     declared = inspect.signature(function).parameters.get(parameter)
     if declared is None or (value is None and declared.default is None):

@@ -1,4 +1,4 @@
-"""Where a run starts.
+"""Finds where a run starts.
 
     start = find_start("runs/tiny", restore)         # Start("runs/tiny/checkpoint_300", None)
     start, state = first_sound(start, read)          # an older one where `read` finds damage
@@ -35,7 +35,8 @@ class Start:
     """The checkpoint a run starts from."""
 
     path: str | None  # None to start from scratch
-    config: RestoreCheckpointConfig | None  # of another run's checkpoint; None for the run's own
+    # Set for another run's checkpoint; None for the run's own.
+    config: RestoreCheckpointConfig | None
     has_position: bool = True  # whether the run's own checkpoints hold a data position
     passed: tuple[str, ...] = ()  # why newer checkpoints of the run were skipped, each by name
 

@@ -36,7 +36,7 @@ from t5x.start.model_dir import check_writable
 from t5x.start.vocabulary import check_feature_lengths, verify_matching_vocabs
 from t5x.watch import Watch
 
-Lengths = Mapping[str, int] | None  # by feature
+Lengths = Mapping[str, int] | None  # {feature: length}
 Verify = Callable[..., None] | None  # (dataset cfg, model), raises if they do not fit
 
 
@@ -62,9 +62,9 @@ def check_training(
             continue
         if scope != "train":
             selection_metric.check_split(scope, cfg)
-        has_rows = scope != "infer_eval"  # whose longest example may set the length
+        has_rows = scope != "infer_eval"  # there the longest example may set the length
         check_dataset(cfg, model, verify_fn, lengths=has_rows)
-        if scope != "train":  # whose batch `Trainer` checks, since it knows its microbatches
+        if scope != "train":  # `Trainer` checks the training batch, since it knows its microbatches
             name = f"{scope}/utils.DatasetConfig.batch_size"
             partitioner.check_batch(cfg.batch_size, None, name)
     if cfgs["train_eval"] and eval_steps < 1:

@@ -20,7 +20,8 @@ from t5x.input_pipeline.config import DatasetConfig
 from t5x.multihost.broadcast import broadcast_from_first
 
 SCOPES = {"training_eval": "train_eval", "inference_eval": "infer_eval"}
-KINDS = {"TRAIN_EVAL": "training_eval", "INFER_EVAL": "inference_eval"}  # by mode of an action
+# {mode of an action: kind of evaluation}.
+KINDS = {"TRAIN_EVAL": "training_eval", "INFER_EVAL": "inference_eval"}
 HOLD_OUT = 'write held_out={"validation": 0.01} in the source of its task'  # a share of 'train'
 
 

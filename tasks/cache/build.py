@@ -39,7 +39,7 @@ from tasks.corpus.source import PARTS, CorpusSource
 CHUNK_BYTES = 64 << 20
 _HEADER = struct.Struct("<I")  # precedes each example of a part: its bytes
 exists = tf.io.gfile.exists
-_one_at_a_time = threading.Lock()  # so that a source counts one part
+_one_at_a_time = threading.Lock()  # a source counts one part at a time
 
 
 @contextlib.contextmanager

@@ -19,8 +19,8 @@ from tasks.corpus.storage import files
 from tasks.objectives import registry
 from tasks.objectives.masked_lm import MaskedLM
 
-PART_BYTES = (1 << 20, 64 << 20)  # of text, minimum and maximum; in between, a 64th of the split
-MIN_LINES_BYTES = 4 << 10  # per part of a file of lines
+PART_BYTES = (1 << 20, 64 << 20)  # bytes of text, least and most; in between, a 64th of the split
+MIN_LINES_BYTES = 4 << 10  # least bytes per part of a file of lines
 GROUP_PARTS = 64
 SHARD_BYTES = 64 << 20
 MIN_SHARDS = 16
@@ -52,11 +52,11 @@ class CacheJob:
     lengths: tuple[tuple[str, int], ...] = ()
     epochs: int = 1  # how many times the corpus is corrupted, each time differently
     splits: tuple[str, ...] = ("train", "validation")
-    seed: int = 0  # of order and noise
+    seed: int = 0  # seed of order and noise
     shards: int = 0  # files per epoch and split; 0 chooses by the corpus's size
     part_bytes: int = 0  # text per part; 0 chooses by the corpus's size
     modules: tuple[str, ...] = ("tasks.romanian",)  # imported first, for their registrations
-    bindings: tuple[str, ...] = ()  # of gin, 'tasks.vocabularies.ro_model.path = "..."'
+    bindings: tuple[str, ...] = ()  # gin bindings, 'tasks.vocabularies.ro_model.path = "..."'
 
     @property
     def folder(self) -> str:

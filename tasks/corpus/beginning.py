@@ -21,7 +21,7 @@ from tasks.corpus.records.formats import columns_missing
 from tasks.corpus.split import CorpusSplit
 
 MOST_LABELS = 3  # unknown ones that a message shows
-FOOTERS_S = 10.0  # for the footers of all parquet files, before a run
+FOOTERS_S = 10.0  # time limit for the footers of all parquet files, before a run
 
 
 class Beginning(NamedTuple):

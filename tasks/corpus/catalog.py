@@ -91,7 +91,7 @@ class Catalog:
         if splits is not None:
             self._names = dict(splits) if isinstance(splits, Mapping) else {s: s for s in splits}
             held_out.check(self._shares, self._names)
-        self._listings: dict[str, Listing] = {}  # by split, as they are found
+        self._listings: dict[str, Listing] = {}  # {split: Listing}, filled as splits are looked up
 
     @property
     def is_local(self) -> bool:

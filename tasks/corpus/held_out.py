@@ -18,7 +18,7 @@ from tasks.corpus.records.documents import Document
 
 BUCKETS = 10_000
 _BETWEEN = b"\x1f"  # two texts of a document, as it is hashed
-Range = tuple[int, int]  # of buckets: the first, and the one after the last
+Range = tuple[int, int]  # (first bucket, bucket after the last)
 
 
 def check(shares: Mapping[str, float], splits: Iterable[str]) -> None:

@@ -32,7 +32,7 @@ from tasks.corpus.storage import files, hub, names
 from tasks.corpus.storage.files import PARALLEL, CorpusFile
 from tasks.corpus.storage.names import LIST
 
-SAMPLED_BYTES = 64 << 20  # of the local files of a split
+SAMPLED_BYTES = 64 << 20  # bytes read of a split's local files
 _BLOCK_BYTES = (4 << 10, 64 << 10)  # minimum and maximum
 _PROBES = 16  # requests at a time
 MOST_PROBES = 64  # remote files whose sizes are requested to choose an order

@@ -32,10 +32,10 @@ from tasks.corpus.storage.files import CorpusFile
 # Documents are counted in a corpus of at most so many bytes of text and so many files.
 COUNTED_BYTES, COUNTED_FILES = 16e6, 2_000
 _HEAD, _HEADS = 64 << 10, 16  # bytes of a file, and files, whose lines are looked at
-_LINES_OF_A_PARAGRAPH = (1.5, 40.0)  # on average
+_LINES_OF_A_PARAGRAPH = (1.5, 40.0)  # mean number of lines, least and most
 # Files that seem to be a document each are many and small, and their lines are short.
 _MANY_FILES, _SMALL_BYTES, _SHORT_LINE = 20, 64 << 10, 120
-_NAMED_FILES = 3  # of another split
+_NAMED_FILES = 3  # number of another split's files that are named
 # A line between documents: one sign, also several times, that ends no sentence, or a tag.
 _SEPARATOR = re.compile(r"([^\w\s.,!?…])(\s*\1)*|<\W?\w+\W?>")
 _OFTEN, _OFTENER = 5, 4  # such lines at least, and times as many as of any other line

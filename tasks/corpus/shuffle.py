@@ -38,9 +38,9 @@ from tasks.corpus.storage.retry import shutting_down
 from tasks.corpus.tf_callbacks import call
 
 BLOCK_RECORDS, BLOCK_BYTES = 512, 1 << 20  # the most of a block, whose texts are read at once
-ROUNDS = 8  # of a permutation
+ROUNDS = 8  # rounds of the Feistel network
 _COUNT = tf.TensorSpec([], tf.int64)
-_SHARDS_KEY = (0, 0, 0, 1)  # of the permutation that divides the records among shards
+_SHARDS_KEY = (0, 0, 0, 1)  # key of the permutation that divides the records among shards
 _SKIPPED = -1  # the length of a skipped record's first text
 
 
@@ -206,7 +206,7 @@ class RecordStore:
         marks = texts.tell(), entries.tell()
 
         def store() -> None:
-            _cut((texts, entries), marks)  # what an attempt that failed has left
+            _cut((texts, entries), marks)  # remove what a failed attempt left
             for batch in self._split.batches(file, part):
                 if shutting_down.is_set():
                     return
@@ -261,7 +261,7 @@ class PermutedReader:
         self._store, self._split, self._shard, self._counter = store, split, shard, counter
         self._seed, self._epochs = seed, epochs
         self._epochs_read = self._empty_epochs = 0
-        self._texts_read = 0  # of the epoch so far
+        self._texts_read = 0  # number of texts in the epoch so far
         counter.start_shard(split, shard)
 
     # The functions below are graphs already; converting them takes autograph seconds per shard.

@@ -14,7 +14,7 @@ The order of an epoch follows from (seed, epoch); 0 is a valid seed. There are t
 
 - RECORDS, of a split up to `full_shuffle` gigabytes: a permutation of all records. They are read
   once and kept in a temporary file (`shuffle`).
-- EPOCHS, of such a split of pairs: the same, dealt to the shards in turn, and nothing behind it
+- EPOCHS, of such a split of pairs: the same, dealt to the shards in turn, and nothing after it
   mixes one epoch with the next.
 - PARTS, of a larger one: files, parts of files and the records within a batch are permuted
   (`reader`). `mixing` says how far this mixes.
@@ -53,7 +53,7 @@ from tasks.corpus.storage.files import CorpusFile
 from tasks.corpus.storage.retry import RetryPolicy
 
 T = TypeVar("T")
-PEEK_S = 30.0  # for the first documents, which are read before a run
+PEEK_S = 30.0  # time limit for the first documents, which are read before a run
 MIXED = 10_000  # documents of a slice that are shuffled together
 
 
@@ -136,7 +136,7 @@ class CorpusSource(Source):
         super().__init__(splits=(), caching_permitted=True)
 
     def _begin(self) -> None:
-        self._orders: dict[str, str] = {}  # by split, where a data position has decided it
+        self._orders: dict[str, str] = {}  # {split: order}, where a data position has decided it
         self._stores: dict[CorpusSplit, RecordStore] = {}
         self._sizes: dict[str, int] = {}  # documents, by split
         self.reset_counter()

@@ -28,7 +28,7 @@ from tasks.rows import Rows
 from tasks.text import html_text
 
 LENGTHS = {"inputs": 512, "targets": 2}
-OTHER = "(no class)"  # of any other prediction
+OTHER = "(no class)"  # class of any other prediction
 PREFIX = "quality: "
 
 

@@ -20,8 +20,9 @@ from common.errors import UserError
 
 FINEWEB2 = "HuggingFaceFW/fineweb-2"
 FINEWEB2_SPLITS = {"train": "train", "validation": "test"}
-ENGLISH = ("english", "en", "eng", "eng_latn")  # which FineWeb-2 and so this table lack
-TOKENS_PER_WORD = 1.5  # with a vocabulary of the language, roughly
+# Names of English, which FineWeb-2 and so this table lack.
+ENGLISH = ("english", "en", "eng", "eng_latn")
+TOKENS_PER_WORD = 1.5  # rough mean, with a vocabulary of the language
 _FILE = pathlib.Path(__file__).with_name("fineweb2.tsv")
 
 

@@ -10,7 +10,7 @@ from tasks.look import lines
 from tasks.look.sample import Document, Histogram, Sample, Spans
 
 SHOWN = 10  # documents, and examples
-_SHARDS = 8  # of a run, as `t5x.input_pipeline.stream` has them
+_SHARDS = 8  # shards of a run, as in `t5x.input_pipeline.stream`
 _BAR = 40  # characters of the longest bar
 _DOCUMENT, _EXAMPLE = 400, 700  # characters shown on the terminal
 

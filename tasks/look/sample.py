@@ -29,8 +29,9 @@ from tasks.look.size import TextSize, Tokens, text_size
 from tasks.objectives import registry
 from tasks.objectives.span_corruption import SpanNoise
 
-DOCUMENTS = {True: 1000, False: 200}  # of a sample, by whether it is read from this machine
-_MOST_CHARACTERS = 4_000_000  # of a sample
+# Documents of a sample, by whether it is read from this machine.
+DOCUMENTS = {True: 1000, False: 200}
+_MOST_CHARACTERS = 4_000_000  # characters of a sample
 Document = Mapping[str, str]  # texts by feature
 Example = Mapping[str, np.ndarray]  # ids by feature
 Spans = list[tuple[bool, str]]  # (whether it is a sentinel, text)
@@ -192,7 +193,7 @@ def draw(
     counts.update({name: notes[name] for name in NOTES})
     normalize = functools.partial(sampling.normalized, task)
     texts = {name: [normalize(row[name]) for row in documents] for name in documents[0]}
-    pieces: Mapping[str, str] = getattr(task, "labels", dict)()  # by label
+    pieces: Mapping[str, str] = getattr(task, "labels", dict)()  # {label: what the model writes}
     if pieces:
         texts["targets"] = [pieces[row["targets"]] for row in documents]
     ids = {name: [vocabulary.encode(text) for text in rows] for name, rows in texts.items()}

@@ -18,8 +18,8 @@ import numpy as np
 
 from common.tables import CheckResult, ok, warning
 
-MOST_ODD = 0.01  # of the documents
-MOST_DUPLICATES, MOST_ALIKE, MOST_EVEN = 0.1, 0.2, 0.5  # of the documents
+MOST_ODD = 0.01  # share of the documents
+MOST_DUPLICATES, MOST_ALIKE, MOST_EVEN = 0.1, 0.2, 0.5  # share of the documents
 _BEGINNING = 24  # characters
 _FEW = 20  # documents are too few for a judgement
 _SHORTEST_LINE = 40  # characters of a line that a program has wrapped or cut

@@ -29,8 +29,8 @@ from tasks.text.token_chunks import CHUNKS_A_CALL, split_tokens, unbatch
 class Lengths(NamedTuple):
     """How much text fills an example."""
 
-    tokens: int  # of the text before corruption
-    targets: int  # of the targets, EOS included
+    tokens: int  # tokens of text before corruption
+    targets: int  # tokens of the targets, EOS included
 
 
 # (tokens int32 [n], seed [2]) -> ragged inputs and targets before EOS.

@@ -102,7 +102,7 @@ class MaskedLM(Objective):
       masking: what is hidden.
       pairs: whether examples are two texts with a label, as BERT's next-sentence prediction.
       short: the share of sequences that have a random shorter length (BERT: 0.1).
-      sentences: where sentences end that are not cut: "split" at line ends and behind . ! ? …,
+      sentences: where sentences end that are not cut: "split" at line ends and after . ! ? …,
         "lines" at line ends only, "none" to cut anywhere and keep line ends.
       schedule: how the density changes, None for a constant one.
 

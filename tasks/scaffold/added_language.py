@@ -20,11 +20,11 @@ from tasks.scaffold.files import fill, quoted
 from tasks.scaffold.starting_model import BYT5, T5, Model
 from tasks.scaffold.training_text import TrainingText
 
-EPOCHS = 4  # of the new language's text
+EPOCHS = 4  # epochs of the new language's text
 STEPS = (1_000, 100_000)
 BATCH = 128  # rows of a step
-NEW_PIECES = ((1e8, 8_000), (1e7, 4_000), (0.0, 1_000))  # by tokens of text
-DOCUMENTS = 100_000  # of each language, by which pieces are cut and learned
+NEW_PIECES = ((1e8, 8_000), (1e7, 4_000), (0.0, 1_000))  # (least tokens of text, new pieces)
+DOCUMENTS = 100_000  # documents of each language by which pieces are cut and learned
 DECAY = 5  # the longer part has so many times the steps of the shorter
 
 

@@ -22,12 +22,12 @@ from tasks.scaffold.starting_model import Model
 METRICS = ("sacrebleu", "chrf")
 EPOCHS = 10  # the best checkpoint is kept, so that too many do no harm
 STEPS = (100, 20_000)
-BATCHES = ((100_000, 128), (2_000, 32), (0, 16))  # by rows
-UNKNOWN_ROWS = 100_000  # of a data set whose size is unknown
+BATCHES = ((100_000, 128), (2_000, 32), (0, 16))  # (least rows, batch size)
+UNKNOWN_ROWS = 100_000  # assumed rows of a data set of unknown size
 LENGTHS = (64, 512)  # tokens: short rows hold several pairs each, and longer texts are cut
 # More than the usual share of a small corpus is held out, so that these many rows are.
 HELD_OUT, HELD_OUT_PER_CLASS = 50, 20
-MOST_HELD_OUT = 0.2  # of the rows
+MOST_HELD_OUT = 0.2  # share of the rows
 SMALL = 100  # rows; of so few no more than the usual share is held out
 NARROW = 512  # emb_dim below which a model learns at the first of `RATES`, without dropout
 RATES = (0.01, 0.001)
@@ -51,7 +51,7 @@ class PretrainedT5(NamedTuple):
 
     @property
     def extra_ids(self) -> int:
-        """The sentinels behind the pieces or bytes."""
+        """The sentinels after the pieces or bytes."""
         return getattr(self.vocabulary, "extra_ids", 0)
 
     @property

@@ -19,7 +19,7 @@ from tasks.scaffold.training_text import BYTES_PER_TOKEN, TrainingText
 # arXiv:2305.16264).
 EPOCHS = 4
 MOST_EPOCHS = 40  # beyond them, as good as nothing
-PIECES = ((1e9, 64_000), (1e8, 32_000), (5e6, 8_192), (0.0, 2_048))  # by bytes of text
+PIECES = ((1e9, 64_000), (1e8, 32_000), (5e6, 8_192), (0.0, 2_048))  # (least bytes of text, pieces)
 
 
 class Size(NamedTuple):

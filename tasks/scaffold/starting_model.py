@@ -14,7 +14,7 @@ from common import small_files
 from common.errors import UserError, first_line, without_hub
 from common.gin_reader import Bindings
 
-SENTINELS = 100  # if a T5 does not say how many it has
+SENTINELS = 100  # number assumed if a T5 does not name one
 
 
 class Family(NamedTuple):
@@ -111,7 +111,7 @@ def open_model(name: str) -> Model:
       UserError: there is no such model, or it is of another family.
     """
     folder = Path(name).expanduser()
-    name = str(folder) if folder.is_dir() else name  # in the commands nothing expands ~
+    name = str(folder) if folder.is_dir() else name  # nothing expands ~ in the commands
     names = (re.fullmatch(r"checkpoint_(\d+)", path.name) for path in folder.glob("checkpoint_*"))
     steps = [int(match[1]) for match in names if match]
     if (folder / "config.gin").is_file() and steps:
@@ -188,6 +188,6 @@ def file_of(name: str, file: str) -> Path | None:
 
 
 def sentinels_of(name: str) -> int:
-    """Return the number of sentinels that a T5 of Hugging Face has behind its pieces."""
+    """Return the number of sentinels that a T5 of Hugging Face has after its pieces."""
     declared = _config(name, "tokenizer_config.json").get("extra_ids")
     return declared if isinstance(declared, int) else SENTINELS

@@ -21,8 +21,8 @@ from tasks.languages.table import FINEWEB2, TOKENS_PER_WORD, Language
 from tasks.scaffold.files import quoted
 
 BYTES_PER_TOKEN = 4  # roughly
-_UNKNOWN_BYTES = 1e9  # what a corpus of unknown size is taken for
-_VOCABULARY_DOCUMENTS = 2_000_000  # that the vocabulary is trained on
+_UNKNOWN_BYTES = 1e9  # assumed size of a corpus of unknown size
+_VOCABULARY_DOCUMENTS = 2_000_000  # number of documents that the vocabulary is trained on
 # Scripts with thousands of characters: rare ones are written in bytes.
 _LARGE_SCRIPTS = ("Hani", "Hang", "Jpan", "Yiii")
 _RARE_IN_BYTES = " --byte_fallback --character_coverage 0.9995"
@@ -144,7 +144,7 @@ def own_text(
         contents = f", {view}"
         if view.looks_like:
             contents += f"\n{view.flags}, with --overwrite"
-    else:  # of the hub, which may not answer
+    else:  # a data set of the hub, which may not respond
         answers_soon = RetryPolicy(limit_s=0.0)
         shares = {} if validation.has_validation(source, answers_soon) else validation.USUAL
     text_bytes = _UNKNOWN_BYTES if size is None else float(size)

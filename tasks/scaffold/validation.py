@@ -24,7 +24,7 @@ def held_out(source: CorpusSource) -> Mapping[str, float]:
     Raises:
       UserError: the corpus cannot be read.
     """
-    source.peek("train")  # which explains best what is wrong with a corpus
+    source.peek("train")  # its errors explain best what is wrong with a corpus
     if has_validation(source, RetryPolicy(limit_s=30.0)):
         return {}
     buckets: set[int] = set()

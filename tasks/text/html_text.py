@@ -40,7 +40,8 @@ class _Reader(html.parser.HTMLParser):
         self._seen: list[str] = []
         # Open invisible elements with their text, which is visible if they are never closed.
         self._unseen: list[tuple[str, list[str]]] = []
-        self._open: collections.Counter[str] = collections.Counter()  # by name
+        # Number of open elements by name.
+        self._open: collections.Counter[str] = collections.Counter()
 
     def text(self) -> str:
         """Return the visible text of all input, with its lines and spaces."""
@@ -104,7 +105,7 @@ def text_of(source: str) -> str:
     """
     reader, end = _Reader(), source.rfind(">") + 1
     try:
-        reader.feed(source[:end])  # without tags after it, which the parser would search for
+        reader.feed(source[:end])  # the parser would search the rest for tags
         reader.close()
         reader.handle_data(reader.rawdata)  # the rest, which close() leaves in an open <script>
         reader.handle_data(html.unescape(source[end:]))

@@ -69,7 +69,7 @@ def tokenize_examples(
 
     def encoded(name: str, texts: tf.Tensor) -> tf.RaggedTensor:
         vocabulary = output_features[name].vocabulary
-        is_bytes = isinstance(vocabulary, seqio.ByteVocabulary)  # whose `encode_tf` takes one text
+        is_bytes = isinstance(vocabulary, seqio.ByteVocabulary)  # its `encode_tf` takes one text
         ids = (batch_encoder(vocabulary) if is_bytes else vocabulary.encode_tf)(texts)
         return ids.with_flat_values(count_pieces(vocabulary, reading)(ids.flat_values, texts))
 

@@ -31,7 +31,7 @@ def test_bits_of_a_uniform_model():
     size = sum(len(" ".join(words)) for words in PASSAGES)
     assert found.value == pytest.approx(30 * 40 * math.log2(96) / size, rel=1e-4)
     assert found.cases == size
-    # 6 of 40 words in 2 spans, with a sentinel between them, and the next one or eos behind.
+    # 6 of 40 words in 2 spans, with a sentinel between them, and the next one or eos after them.
     found = measures.bits_per_byte(PASSAGES, guesser(uniform))["bits_per_byte"]
     bits = 30 * (6 * math.log2(96) + math.log2(96) + math.log2(96 / 2))
     assert found.value == pytest.approx(bits / found.cases, rel=1e-4)

@@ -3,7 +3,7 @@
 BAD_VALUES[0]  # BadValue("preflight", ("--slice", "v4-7"), "--slice v4-7", ("slice", "v4-7"))
 
 In arguments `{folder}` is an empty folder, and `{files}` one with the files of
-`refusals.write_files`. A row refuses the last thing in it; where the sentence must have another
+`refusals.write_files`. A row refuses the last thing in it; where the message must have another
 word, the row ends with `-> word`, and where the status is not 2 but 1, with `-> 1 word`.
 """
 
@@ -22,7 +22,7 @@ class BadValue:
     command: str
     arguments: tuple[str, ...]
     value: str
-    named: tuple[str, ...]  # one of which the sentence must have
+    named: tuple[str, ...]  # one of which the message must have
     status: int = 2
 
     def filled(self, folder: pathlib.Path, files: pathlib.Path) -> list[str]:

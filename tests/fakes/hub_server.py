@@ -22,7 +22,7 @@ class _Handler(loopback.Handler):
     def do_GET(self):
         path = self.path.split("?")[0].strip("/")
         self.fake.log.append(f"{self.command} {path}")
-        name = path.split("/", 4)[-1]  # behind user/name/resolve/<revision>
+        name = path.split("/", 4)[-1]  # after user/name/resolve/<revision>
         if path == "api/whoami-v2":
             self._who_am_i()
         elif not (self.fake.files or self.fake.made) or "user/name" not in path:

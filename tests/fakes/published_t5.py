@@ -18,7 +18,7 @@ def sentencepiece(folder):
 
 
 def umt5(folder):
-    """A umT5 whose sentinels stand behind its SentencePiece model."""
+    """A umT5 whose sentinels stand after its SentencePiece model."""
     config = sentencepiece(folder) | {"tokenizer_class": "T5Tokenizer"}
     sizes = T5Sizes(400, **NARROW, mlp_activations=("gelu", "linear"), own_relative_bias=True)
     published.publish(folder, sizes)

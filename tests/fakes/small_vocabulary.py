@@ -13,7 +13,7 @@ TEXTS = [json.loads(line)["text"] for line in pathlib.Path(MINI).read_text().spl
 
 
 def train(folder, sentinels="<extra_id_{}>", count=100, first=False, texts=TEXTS, **settings):
-    """Writes a SentencePiece model of 300 pieces with sentinels behind (or before) the others."""
+    """Writes a SentencePiece model of 300 pieces with sentinels after (or before) the others."""
     prefix = str(folder / "small")
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(texts),

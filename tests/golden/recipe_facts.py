@@ -73,7 +73,7 @@ def facts(run: Mapping[str, Any]) -> dict[str, Any]:
     """
     model, checkpoint = run["model"], run["checkpoint_cfg"]
     optimizer = model.optimizer_def
-    # Upstream keeps these behind an underscore, and the optimizer's in an object of their own.
+    # Upstream keeps these after an underscore, and the optimizer's in an object of their own.
     setting_of = lambda name: getattr(model, name, getattr(model, f"_{name}", None))
     settings = getattr(optimizer, "hyper_params", optimizer)
     rate = gin.get_configurable("create_learning_rate_scheduler")()

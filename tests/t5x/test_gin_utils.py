@@ -67,7 +67,7 @@ def test_the_command_line_may_name_unbound_imports_of_files(entry_point):
     )
 
 
-# A line of a file, its number, and names that the sentence has: the wrong one and the nearest.
+# A line of a file, its number, and names that the message has: the wrong one and the nearest.
 MISTAKES = [
     ("A = [1, %A]", "", "A"),
     ("A = %B\nB = {'x': %A}", "", "B = %A = %B"),

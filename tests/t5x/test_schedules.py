@@ -112,11 +112,11 @@ START, END = 999_900, 1_001_900  # a fine-tune of 2,000 steps from a public chec
 COSINE = "constant * linear_warmup * cosine_decay"
 TO_ZERO = "constant * linear_warmup * linear_decay_to_zero"
 LOST = {
-    "behind the line's end": {"factors": "linear_decay", "decay_factor": 1 / 2000},
-    "behind the end": {"factors": TO_ZERO, "total_steps": 2000},
+    "after the line's end": {"factors": "linear_decay", "decay_factor": 1 / 2000},
+    "after the end": {"factors": TO_ZERO, "total_steps": 2000},
     "halved away": {"factors": "constant * decay_every"},
     "before its own start": {"factors": TO_ZERO, "total_steps": 2000, "step_offset": START + 1000},
-    "behind the cooldown": {"factors": "constant * linear_cooldown", "total_steps": 2000}
+    "after the cooldown": {"factors": "constant * linear_cooldown", "total_steps": 2000}
     | {"cooldown_steps": 100},
     "far before its start": {"factors": "constant * linear_warmup", "step_offset": START, "at": 0},
 }

@@ -132,7 +132,7 @@ def test_a_mixture_resumed_twice_within_its_epochs_equals_an_undisturbed_one(tas
     undisturbed = start()
     wanted = [next(undisturbed) for _ in range(45)]
     found, place = [], None
-    for end in (7, 19, 45):  # amid the first and the second epoch of b, and behind its third
+    for end in (7, 19, 45):  # amid the first and the second epoch of b, and after its third
         resumed = start()
         if place:
             resumed.restore(place)

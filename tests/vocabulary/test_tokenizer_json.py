@@ -76,7 +76,7 @@ def test_pieces_of_a_new_language_are_learned_and_the_old_text_stays(pieces, tmp
 
 
 def test_a_tokenizer_that_pads_does_so_with_the_new_id(tmp_path):
-    """Special tokens may stand behind the pieces, as ModernBERT's padding does."""
+    """Special tokens may stand after the pieces, as ModernBERT's padding does."""
     last = {"pad_token": "<mask>", "pad_id": 300, "pad_type_id": 0, "pad_to_multiple_of": None}
     last |= {"strategy": "BatchLongest", "direction": "Right"}
     folder = tokenizer_files.unigram(tmp_path / "plain")

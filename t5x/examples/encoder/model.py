@@ -45,8 +45,9 @@ class MaskedLanguageModel:
     """
 
     module: Any  # `network.Bert` or `network.ModernBert`
-    input_vocabulary: Any  # of seqio; only checked, never called
-    output_vocabulary: Any  # of seqio; evaluations count words by its `word_starts`, if it has them
+    input_vocabulary: Any  # a seqio.Vocabulary; only checked, never called
+    # A seqio.Vocabulary; evaluations count words by its `word_starts`, if any.
+    output_vocabulary: Any
     optimizer_def: OptimizerDef
     feature_converter_cls: Callable[..., Any] | None = None
     z_loss: float = 0.0  # see `losses.cross_entropy`
@@ -227,7 +228,7 @@ class MaskedLanguageModel:
 
 # --- logits of some places at a time
 
-_HEAD = ("token_embedder", "mlm_head")  # what a network's `predict` reads
+_HEAD = ("token_embedder", "mlm_head")  # parameters that a network's `predict` reads
 
 
 class Places(NamedTuple):

@@ -35,7 +35,7 @@ def decoding_params(config: Any, params: Params) -> Params:
 class IncrementalDecoder:
     """The decoder of `network.Transformer` for one batch of inputs; a pytree."""
 
-    params: Params  # of the decoder and the token embedding, see `decoding_params`
+    params: Params  # those of the decoder and the token embedding, see `decoding_params`
     cross: list[tuple[jax.Array, jax.Array]]  # a layer's keys and values [B, H, I, K] of the inputs
     cross_mask_B11I: jax.Array  # True at inputs that are not padding
     module: Any = flax.struct.field(pytree_node=False)

@@ -4,7 +4,7 @@
 
 They are all of one format, with names that differ in digits alone, as shards have them; else a
 pattern chooses: "/data/leipzig.tar.gz#*-sentences.txt". An archive marks its end. One that lacks
-it, or holds more behind it, raises Damaged.
+it, or holds more after it, raises Damaged.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ from tasks.corpus.storage import decompress, names
 from tasks.corpus.storage.decompress import Damaged
 from tasks.corpus.storage.files import CorpusFile
 
-_BLOCK_BYTES = 512  # of which an archive consists; one of zeros ends it
+_BLOCK_BYTES = 512  # an archive consists of blocks of this size; one of zeros ends it
 
 
 class _Blocks:

@@ -22,7 +22,7 @@ from tasks.corpus.storage.signatures import what_else
 
 HEAD_BYTES = 4096
 _READ_BYTES = 1 << 16
-_BOMS = {  # of UTF-32 first, whose mark begins with the one of UTF-16
+_BOMS = {  # UTF-32 comes first, since its mark begins with that of UTF-16
     codecs.BOM_UTF32_LE: "utf-32",
     codecs.BOM_UTF32_BE: "utf-32",
     codecs.BOM_UTF16_LE: "utf-16",

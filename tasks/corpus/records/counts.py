@@ -15,11 +15,11 @@ FILTERS = ("too_short", "other_value", "low_value", "unknown_label")
 SKIPS = tuple(f"skipped_{reason}" for reason in (*REASONS, *FILTERS))
 # Of records that are used, but not as they are written.
 CHANGES = ("kept_with_numbers", "kept_with_replaced_characters")
-EXTRA_COPIES = "extra_copies"  # of records that an epoch has several times
+EXTRA_COPIES = "extra_copies"  # copies of records that an epoch has several times
 CODED = (*SKIPS, *CHANGES, EXTRA_COPIES)
 NOTES = ("cut_inputs", "cut_targets")  # counted per example made
 MADE = "examples"
-BAD_FILES = "bad_files"  # that are skipped, each counted once
+BAD_FILES = "bad_files"  # skipped files, each counted once
 SPELLED = "texts_with_special_tokens"  # such as "</s>", of a published tokenizer
 # Of the texts that the pipeline reads, normalized, and of what it makes of them.
 TEXTS = ("text_bytes", "replaced_characters", "pieces", "unknown_pieces", SPELLED)

@@ -104,7 +104,7 @@ class Column:
         self.text_fields = self._of
         # All that must be read.
         self.fields = tuple(dict.fromkeys([*self._of, *self._where, *self.copies]))
-        self._labels: dict[str, dict[str, str]] = {}  # of `Columns`
+        self._labels: dict[str, dict[str, str]] = {}  # {feature: {value: label}}, set by `Columns`
 
     @property
     def known_labels(self) -> list[str]:

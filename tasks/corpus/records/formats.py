@@ -30,7 +30,7 @@ from tasks.corpus.records.values import NOT_UTF8, TOO_LONG, UNREADABLE, UNUSABLE
 from tasks.corpus.storage import files
 from tasks.corpus.storage.files import PARALLEL, CorpusFile
 
-DOCUMENTS = ("lines", "paragraphs", "files")  # of plain text
+DOCUMENTS = ("lines", "paragraphs", "files")  # what a document of plain text may be
 PARALLEL_COLUMNS = ("source", "target")
 BATCH_RECORDS = 512
 LOCAL_PART_BYTES = 1 << 20
@@ -88,7 +88,7 @@ class PartLayout:
         Raises:
           UserError: a column is missing.
         """
-        if file.kind == "parquet":  # which has a schema
+        if file.kind == "parquet":  # a parquet file has a schema
             return self._rows(file, part)
         if self._by_bytes(file):
             batches = iter([self._lines(file, *self._bounds(file, part))])
@@ -227,7 +227,7 @@ def _csv_rows(text: TextIO, file: CorpusFile, fields: Sequence[str], longest: in
     except csv.Error as error:
         raise UserError(
             f"the row of {file} that begins at line {line}",
-            why=f"has a quote that does not end, or text behind one that does ({error})",
+            why=f"has a quote that does not end, or text after one that does ({error})",
             to_set='quote the entire field and double each quote in it, "He said ""yes""", or '
             "write the file as JSONL",
         ) from error

@@ -13,7 +13,7 @@ from tasks.corpus.records.values import TOO_LONG
 from tasks.corpus.storage import files
 from tasks.corpus.storage.files import CorpusFile
 
-_SKIPPED_BYTES = 1 << 16  # at a time
+_SKIPPED_BYTES = 1 << 16  # bytes of a long line that are read at a time
 
 
 def read_lines(stream: BinaryIO, longest: int) -> Iterator[Any]:
@@ -30,7 +30,7 @@ def read_lines(stream: BinaryIO, longest: int) -> Iterator[Any]:
 def read_between(file: CorpusFile, start: int, stop: int, longest: int) -> list[Any]:
     """Return the non-empty lines that begin at bytes `start`..`stop`-1, without their ends."""
     end = files.known_size(file)
-    # The last line ends behind `stop`: mostly within some slack, which the same read covers.
+    # The last line ends after `stop`: mostly within some slack, which the same read covers.
     slack = max((stop - start) // 64, 64)
     first_byte, reach = max(start - 1, 0), min(stop + slack, end)
     slack = reach - stop

@@ -101,7 +101,7 @@ def _naming_damage(file: CorpusFile) -> Iterator[None]:
     try:
         yield
     except (OSError, pa.ArrowInvalid) as error:
-        plain = type(error) is OSError and error.errno is None  # which Arrow raises too
+        plain = type(error) is OSError and error.errno is None  # Arrow raises such an error too
         if not plain and not isinstance(error, pa.ArrowInvalid):
             raise
         raise files.damaged(file, error) from error

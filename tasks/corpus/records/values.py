@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, cast
 
 MALFORMED, NOT_UTF8, TOO_LONG = object(), object(), object()
 UNUSABLE = (MALFORMED, NOT_UTF8, TOO_LONG)
-UNREADABLE = "\udcff"  # in place of a line of a paragraph that is not UTF-8
+UNREADABLE = "\udcff"  # replaces a line of a paragraph that is not UTF-8
 
 _READ_BYTES = 1 << 20
 _BETWEEN = re.compile(r"[\s,\x1e]*")  # records; RS begins each of them in RFC 7464
@@ -43,7 +43,7 @@ def json_records(lines: Iterable) -> Iterator:
             record = json.loads(text)
         except UnicodeDecodeError:
             yield NOT_UTF8
-        except RecursionError:  # which deep nesting raises
+        except RecursionError:  # raised for deep nesting
             yield MALFORMED
         except ValueError:
             yield from _several(text)

@@ -19,7 +19,8 @@ from tasks.corpus.storage.chunks import stream_of
 # Of compressed data at once. Their text is held, which a bomb makes 32,768 times as large: 64 MiB.
 READ_BYTES = 1 << 11
 _GZIP = 16 + zlib.MAX_WBITS
-_LONGEST_WINDOW = 1 << 31  # that zstd writes, with --long=31; the default limit is 1 << 27
+# The longest that zstd writes, with --long=31; the default limit is 1 << 27.
+_LONGEST_WINDOW = 1 << 31
 _BEGIN = {
     "gz": lambda: zlib.decompressobj(_GZIP),
     "zst": lambda: zstandard.ZstdDecompressor(max_window_size=_LONGEST_WINDOW).decompressobj(),
@@ -27,7 +28,7 @@ _BEGIN = {
     "bz2": bz2.BZ2Decompressor,
 }
 COMPRESSIONS = tuple(_BEGIN)
-_PADDED = ("gz", "xz")  # with NUL, behind a frame
+_PADDED = ("gz", "xz")  # compressions that allow NUL bytes after a frame
 
 
 class Damaged(Exception):

@@ -232,7 +232,7 @@ def open_raw(file: CorpusFile, needs_end: bool = True) -> BinaryIO:
 
 def damaged(file: CorpusFile, error: Exception) -> UserError:
     """Return the error to raise for a file that is damaged or cut short."""
-    with contextlib.suppress(Exception):  # what it holds instead only adds to the sentence
+    with contextlib.suppress(Exception):  # its real content only adds to the message
         with open_raw(file, needs_end=False) as raw:
             if other := signatures.what_else(
                 raw.read(signatures.BYTES), file.compression or file.kind

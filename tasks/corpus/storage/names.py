@@ -32,7 +32,7 @@ SPLITS = {
     "validation": ("validation", "valid", "val", "dev"),
     "test": ("test",),
 }
-_TARS = {"tgz": "gz", "txz": "xz", "tbz2": "bz2", "tzst": "zst"}  # in one suffix
+_TARS = {"tgz": "gz", "txz": "xz", "tbz2": "bz2", "tzst": "zst"}  # {suffix: compression}
 # Formats that are not read, and a command that writes those that are.
 OTHER_FORMATS = {
     "zip": "unzip {0} -d FOLDER",

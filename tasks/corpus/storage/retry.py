@@ -63,7 +63,7 @@ def is_transient(error: BaseException) -> bool:
         return False
     status = _status(error)
     if status in (400, 401, 403) and getattr(getattr(error, "response", None), "history", None):
-        return True  # by an address that another one led to, which may have expired
+        return True  # an expired address of a redirect
     if status is not None:
         return status in (408, 425, 429) or (status >= 500 and status not in (501, 505))
     chain = [error, *causes(error)]
@@ -97,7 +97,7 @@ def _status(error: BaseException) -> int | None:
     for holder in (getattr(error, "response", None), error):
         for name in ("status_code", "status", "code"):
             value = getattr(holder, name, None)
-            if isinstance(holder, dict):  # of botocore
+            if isinstance(holder, dict):  # botocore's response
                 value = holder.get("ResponseMetadata", {}).get("HTTPStatusCode")
             if isinstance(value, int):
                 return value

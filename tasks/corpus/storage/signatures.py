@@ -18,7 +18,7 @@ _KINDS = [  # (how it begins, its suffix, what it is, what to do)
     (rb"version https://git-lfs", "lfs", "a pointer of Git LFS", "run git lfs pull"),
     (rb"\s*<(?i:!doctype html|html)", "html", "a web page", "check the address that gave it"),
 ]
-BYTES = 512  # that show any of them
+BYTES = 512  # bytes of a file that are enough to see any signature
 
 
 class Kind(NamedTuple):

@@ -186,7 +186,7 @@ def test_a_branch_with_another_mixture_goes_on_where_the_run_was(tmp_path, caplo
     branch = start("decay")
     branch.restore(str(tmp_path / "run"))
     assert branch.steps == 0  # its own phases would begin here
-    assert "before goes on" in caplog.text
+    assert "before continues" in caplog.text
     assert "new begins" in caplog.text
     for batch in take(branch, 6):
         for document in by_shard(batch):

@@ -97,7 +97,7 @@ ATTENTIONS = {
 
 
 def ids(length, packed):
-    """Segments [B, L]: whole rows, or several with padding between and behind them."""
+    """Segments [B, L]: whole rows, or several with padding between and after them."""
     if not packed:
         return jnp.ones((BATCH, length), jnp.int32)
     rows = [[1, 2, 3, 0], [1, 1, 4, 4], [2, 0, 1, 1], [1, 2, 1, 2]]

@@ -136,7 +136,7 @@ def test_initial_parameters_have_upstreams_names_deviations_and_float32(one, umt
 @pytest.mark.parametrize(
     ("bidirectional", "distances", "buckets"),
     [
-        # Keys behind the query: exact to 7 (of 16), then logarithmic, then the last for all.
+        # Keys after the query: exact to 7 (of 16), then logarithmic, then the last for all.
         (True, [0, -1, -7, -8, -128, -1000], [0, 1, 7, 8, 15, 15]),
         (True, [1, 7, 8, 128], [17, 23, 24, 31]),
         (False, [0, -1, -15, -16, -128, -1000], [0, 1, 15, 16, 31, 31]),
