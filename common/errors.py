@@ -114,7 +114,7 @@ def first_line(error: BaseException) -> str:
 
 
 def without_hub(name: str, error: BaseException) -> str:
-    """Return what to set in place of a model of a hub that did not answer, else ""."""
+    """Return what to set in place of a model of a hub that did not respond, else ""."""
     if getattr(error, "response", None) is not None or not isinstance(error, OSError):
         return ""
     fetch = f"hf download {name} --local-dir FOLDER"

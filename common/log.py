@@ -132,7 +132,7 @@ def _end() -> None:
     if is_started():
         _State.ended.set()
         if _State.uploader:
-            _State.uploader.join(_LAST_UPLOAD_SECONDS)  # the bucket may not answer
+            _State.uploader.join(_LAST_UPLOAD_SECONDS)  # the bucket may not respond
         _State.watcher.kill()
         _State.watcher.wait()
         if _State.is_temporary:

@@ -62,7 +62,7 @@ DEFAULT_READING = Reading()  # what a preprocessor gets that is called without o
 
 
 class Source(seqio.DataSource):
-    """A seqio source that the trainer can check, pin to a data position, and ask for counts.
+    """A seqio source that the trainer can check, pin to a data position, and query for counts.
 
     A subclass defines `get_dataset`, or `open`, and overrides what else it can answer.
     """

@@ -1,4 +1,4 @@
-"""Ask storage that may not answer: report the wait, and give up after a time.
+"""Wait for storage that may not respond: report the wait, and give up after a time.
 
     answer(f"MODEL_DIR {folder}", lambda: os.listdir(folder))
 

@@ -127,7 +127,7 @@ def _language(run: model_dir.TrainedRun) -> str | None:
 
 @guarded
 def main(argv: list[str]) -> int:
-    """Convert, upload if asked to, and return the exit status."""
+    """Convert, upload if requested, and return the exit status."""
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     # Read buckets with gcsfs: TensorFlow would take 300 MB. And do not ask for a bucket's kind

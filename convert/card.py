@@ -28,7 +28,7 @@ BASELINE, CONFUSION = "baseline/", "confusion/"
 
 @dataclasses.dataclass(frozen=True)
 class CardMetadata:
-    """What the publisher tells about a model, since no checkpoint knows it."""
+    """What the publisher says about a model, since no checkpoint contains it."""
 
     language: tuple[str, ...] = ()
     license: str | None = None

@@ -31,7 +31,7 @@ _NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*", re.ASCII)
 
 
 def license_id(value: str) -> str:
-    """Return a licence; as an argparse type, refuse an id that the hub does not know."""
+    """Return a licence; as an argparse type, refuse an id that the hub does not list."""
     licenses = LICENSES.split()
     if value in licenses:
         return value
@@ -79,7 +79,7 @@ def _dataset_license(name: str) -> str:
 
     try:
         info = HfApi().dataset_info(name, timeout=_TIMEOUT_S)
-    except Exception as error:  # offline, private, absent, or no answer: the card says so
+    except Exception as error:  # offline, private, absent, or no response: the card says so
         return f"its licence could not be looked up ({type(error).__name__})"
     license = info.card_data and info.card_data.license
     return ", ".join([license] if isinstance(license, str) else license or []) or NO_LICENSE
@@ -125,7 +125,7 @@ def fetch(name: str, patterns: list[str]) -> Path:
 
 
 def check_access(name: str) -> None:
-    """Check that the hub answers and that the token may write, without writing.
+    """Check that the hub responds and that the token may write, without writing.
 
     The hub is HF_ENDPOINT or the public one, the token HF_TOKEN or the saved login. Whether the
     token may write to this repository, only `upload` can tell.

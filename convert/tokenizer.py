@@ -125,7 +125,7 @@ class TokenizerFolder(NamedTuple):
         if isinstance(sizes, EncoderSizes):
             config["model_max_length"] = sizes.max_length
             has_types = isinstance(sizes, BertSizes) and sizes.type_vocab_size > 1
-            types = ["token_type_ids"] if has_types else []  # the generic class does not know
+            types = ["token_type_ids"] if has_types else []  # not the generic class's default
             config["model_input_names"] = ["input_ids", *types, "attention_mask"]
         cls, sep = roles.get("cls"), roles.get("sep")
         second = int(isinstance(sizes, BertSizes) and sizes.next_sentence)  # type of that sentence

@@ -176,7 +176,7 @@ class Slice:
             return Done(command, 124, "", f"no answer within {timeout:.0f} s")
 
     def describe(self, what: str) -> dict[str, Any]:
-        """Return what gcloud knows of the tpu-vm or queued-resources of this name, {} if none."""
+        """Return what gcloud reports of the tpu-vm or queued-resources of this name, {} if none."""
         done = self.ask(what, "describe", self.name, "--format=json")
         if re.search("NOT_FOUND|was not found", done.stderr):
             return {}
@@ -300,7 +300,7 @@ def create(
 
 
 def wait_in_queue(tpu: Slice) -> None:
-    """Wait until the request is granted, also while gcloud does not answer."""
+    """Wait until the request is granted, also while gcloud does not respond."""
     state = ""
     while state != "ACTIVE":
         before = state
@@ -384,7 +384,7 @@ def check_run(tpu: Slice, script: str, flags: list[str], is_recreated: bool = Fa
 
 
 def status(tpu: Slice) -> int:
-    """Print the state of the run on every worker; return 1 if one has failed or does not answer."""
+    """Print the run's state on every worker; return 1 if one has failed or does not respond."""
     tpu.look_ready()
     reports = tpu.reports()
     say("\n".join(map(str, [tpu, *reports])))
@@ -467,7 +467,7 @@ class Supervision:
         self.tpu, self.script, self.flags, self.kind = tpu, script, flags, tpu.kind
         self.is_started = False  # so that what workers report is about this run
         self.reached = self.tries = 0  # the newest step, and the restarts since
-        self.doubtful = self.silent = 0  # polls at which workers disagree, or do not answer
+        self.doubtful = self.silent = 0  # polls at which workers disagree, or do not respond
 
     def succeeds(self, action: Any, *arguments: Any) -> bool:
         """Return whether an action succeeds; say why if it does not."""

@@ -99,7 +99,7 @@ class RunContext:
 
     @property
     def start(self) -> Start:
-        """The checkpoint that the run starts from, as far as one knows without the network."""
+        """The checkpoint that the run starts from, as far as it is known without the network."""
         folder, restore = self.run.model_dir, self.run.checkpoint_cfg.restore
         if not is_remote(folder) and (newest := layout.latest_checkpoint(folder)):
             return Start(newest, None)

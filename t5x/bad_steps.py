@@ -40,7 +40,7 @@ _WINDOW, _DEVIATIONS = 128, 6.0
 
 
 def policy(bad_steps: str | None, optimizer: Any) -> str:
-    """Return `Trainer.bad_steps` or, where it is None, what the optimizer asks for.
+    """Return `Trainer.bad_steps` or, where it is None, what the optimizer requests.
 
     Raise UserError for an unknown one.
     """

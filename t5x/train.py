@@ -229,7 +229,7 @@ def prepare(
     cooldown_from: str | None,
     allow_unpublishable: bool,
 ) -> Ready:
-    """Build the trainer, whose steps are compiled later, and check what only it tells.
+    """Build the trainer, whose steps are compiled later, and check what only it can check.
 
     A run that begins is exported once, untrained: what could not be published is refused here, not
     after weeks. A run that resumes was exported when it began. The arguments are those of `train`.

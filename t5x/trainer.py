@@ -216,7 +216,7 @@ class Trainer:
 
 
 def _check_xla_options(options: Mapping[str, str | int | bool]) -> None:
-    """Raise UserError for options that XLA does not know, or of another type."""
+    """Raise UserError for options that XLA does not have, or of another type."""
     try:
         jax.jit(lambda: 0, compiler_options=dict(options)).lower().compile()
     except (jax.errors.JaxRuntimeError, TypeError, ValueError) as error:

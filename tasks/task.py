@@ -1,4 +1,4 @@
-"""The task of all tasks: a seqio task that finds its cache and tells what each dataset is for.
+"""The task of all tasks: a seqio task that finds its cache and says what each dataset is for.
 
     seqio.TaskRegistry.add(name, source=…, preprocessors=[…], task_cls=Task)
 
@@ -84,7 +84,7 @@ class Task(CorpusTask):
         trim_output_features: bool = True,
         try_in_mem_cache: bool = True,
     ) -> tf.data.Dataset:
-        """Return seqio.Task's dataset, whose source and preprocessors know its `Reading`.
+        """Return seqio.Task's dataset, whose source and preprocessors get its `Reading`.
 
         A source that can repeat itself exactly does so, instead of its dataset being repeated. It
         numbers its epochs: a dataset that `Dataset.repeat` repeats after `Dataset.map` in parallel
@@ -156,7 +156,7 @@ class Task(CorpusTask):
 
 
 class _ReadSource(seqio.DataSource):
-    """A source as seqio asks for it, with a reading that seqio does not know."""
+    """A source for seqio, with a reading that seqio does not pass on."""
 
     def __init__(self, source: Source, reading: Reading):
         super().__init__((), caching_permitted=source.caching_permitted)
@@ -188,7 +188,7 @@ class _ReadSource(seqio.DataSource):
 
 
 def note(task: Task, made_from: seqio.Task) -> None:
-    """Give a task what is known of the one whose preprocessors it has: its labels, its prefix."""
+    """Give a task the labels and the prefix of the task whose preprocessors it has."""
     task.needs_autograph = made_from.needs_autograph if isinstance(made_from, Task) else True
     for name in vars(made_from).keys() & {"labels", "prefix"}:
         setattr(task, name, getattr(made_from, name))

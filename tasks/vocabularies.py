@@ -101,7 +101,7 @@ def unwritable_targets(most: float = 0.01) -> float:
 
 
 class LatePath(os.PathLike):
-    """The path of a model file, which is asked for at first use, after gin files have been read.
+    """The path of a model file, which is looked up at first use, after gin files have been read.
 
     `find` is the path, or a function that returns it. A LatePath equals its path.
     """
@@ -283,7 +283,7 @@ def special_names(vocabulary: seqio.Vocabulary) -> list[str]:
     return ["<pad>", "</s>", "<unk>", *sentinels]
 
 
-@functools.cache  # all pipelines of a process ask
+@functools.cache  # all pipelines of a process call it
 def _symbols(model: bytes) -> list[str]:
     """Return the control symbols of a SentencePiece model and its piece of unknown text."""
     tokenizer = SentencePieceProcessor(model_proto=model)

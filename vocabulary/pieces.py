@@ -72,7 +72,7 @@ class Pieces(abc.ABC):
 
     @abc.abstractmethod
     def required(self, usage: Mapping[int, int]) -> set[int]:
-        """Return the ids that must stay, for texts that use ids as often as `usage` tells."""
+        """Return the ids that must stay, for texts that use ids as often as `usage` says."""
 
     @abc.abstractmethod
     def change(

@@ -46,7 +46,7 @@ def _save(path: Path, values: dict[str, np.ndarray]) -> None:
     try:
         save_file(values, path, metadata={"format": "pt"})
         path.chmod(0o644)  # it may be its owner's alone
-    except SafetensorError as error:  # only its text tells that the disk is full
+    except SafetensorError as error:  # only its text says that the disk is full
         if os.strerror(errno.ENOSPC) in str(error):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from error
         raise

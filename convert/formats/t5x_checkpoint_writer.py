@@ -57,7 +57,7 @@ def _stored(folder: Path, key: str, values: np.ndarray) -> dict[str, Any]:
         for i in range(0, len(values), rows):  # in one piece, the store would hold all of it again
             block = slice(i, min(i + rows, len(values)))
             store[block].write(values[block]).result()
-    except ValueError as error:  # only the text of tensorstore's error tells that the disk is full
+    except ValueError as error:  # only the text of tensorstore's error says that the disk is full
         if os.strerror(errno.ENOSPC) in str(error):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder)) from error
         raise

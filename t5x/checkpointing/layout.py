@@ -109,7 +109,7 @@ def latest_checkpoint(run_folder: str) -> str | None:
 
 
 def no_checkpoint(path: str) -> UserError:
-    """Return the error that tells why `kind(path)` is None."""
+    """Return the error that says why `kind(path)` is None."""
     folder = epath.Path(path)
     if epath.Path(f"{path}.index").exists():
         why = "is a TensorFlow checkpoint, which is not supported"

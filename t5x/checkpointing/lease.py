@@ -93,7 +93,7 @@ class Lease:
         broadcast_from_first(self._check)
 
     def is_held(self) -> bool:
-        """Return whether no other run has taken over, as far as is known; asks no other host."""
+        """Return whether no other run has taken over, as far as this host has seen."""
         return not self._lost
 
     def _is_taken(self) -> bool:
@@ -152,7 +152,7 @@ class Lease:
 
     def _is_renewed(self) -> bool:
         """Renew the lease; return whether the storage says that this run holds it."""
-        with self._one_at_a_time, contextlib.suppress(*_FAILED):  # it may answer later
+        with self._one_at_a_time, contextlib.suppress(*_FAILED):  # the storage may respond later
             with contextlib.suppress(*_FAILED):  # a full disk can still be read
                 if not self._lost and self._is_written():
                     return True

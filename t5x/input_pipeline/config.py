@@ -70,7 +70,7 @@ class DatasetConfig:
     def has_split(self, task: seqio.Task) -> bool:
         """Return whether a task has the split, or, if caches are read, its cache."""
         if self.use_cached and task.supports_caching and task.cache_dir:
-            # Its corpus may be out of reach, and is not asked.
+            # Its corpus may be out of reach, so it is not read.
             return tf.io.gfile.exists(seqio.utils.get_cached_stats_path(task.cache_dir, self.split))
         return self.split in (task.splits or ())
 

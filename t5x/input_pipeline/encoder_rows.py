@@ -1,4 +1,4 @@
-"""Rows of an encoder: masked inputs, their targets, and where predictions are asked.
+"""Rows of an encoder: masked inputs, their targets, and where tokens are predicted.
 
 An example has `inputs` with masks, `targets` without, and `loss_weights`, 1 where a token is to be
 predicted, else 0; all int32 [n]. It may have `type_ids` [n] and `next_sentence_label` [1]. A row

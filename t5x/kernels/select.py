@@ -1,4 +1,4 @@
-"""Chooses the kernels: the only module that asks for a platform, a dtype or a shape to do so.
+"""Chooses the kernels: the only module that looks at a platform, a dtype or a shape to do so.
 
     kind = select.attention(config)                              # "xla", say
     seen = select.seen(kind, Segments(targets_BT, inputs_BI))    # once for all layers
@@ -205,7 +205,7 @@ def attend(
 
 def _by_cudnn(q_BQHK, k_BSHK, v_BSHK, mask, bias) -> jax.Array:
     lengths = q_BQHK.shape[1], k_BSHK.shape[1]
-    if 1 in lengths:  # initialization, and decoding, which asks with one query at a time
+    if 1 in lengths:  # initialization, and decoding, which has one query at a time
         return xla.attend(q_BQHK, k_BSHK, v_BSHK, mask, bias)
     if any(length % 2 for length in lengths):
         raise UserError(

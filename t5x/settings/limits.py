@@ -60,7 +60,7 @@ _NAMES = {
         global_every newton_schulz_steps
         num_decodes max_decode_len max_decode_steps max_decode_steps_hard_limit length_buckets
         checkpoint_period max_examples infill_period""",
-    # Above these even the shapes take long to compute. `preconditions.check_memory` tells whether
+    # Above these even the shapes take long to compute. `preconditions.check_memory` checks whether
     # the sizes fit this machine.
     Limits(least=1, most=2**20): """
         task_feature_lengths batch_size emb_dim num_heads head_dim mlp_dim max_length

@@ -82,7 +82,7 @@ def _write_probe(model_dir: str, probe: str) -> None:
 
 @contextlib.contextmanager
 def _probing(model_dir: str, problem: str, remedy: str) -> Iterator[None]:
-    """Raise Failure for storage that may answer later, UserError for what must be changed."""
+    """Raise Failure for storage that may respond later, UserError for what must be changed."""
     try:
         yield
     except _UNANSWERED as error:

@@ -85,7 +85,7 @@ def _check(model: Any, specs: StateSpecs, lines: Callable[[], list[str]]) -> Che
             return CheckResult(**small_files.read_json(record))
         result = _ask(folder)
         if result.verdict == OK:
-            with contextlib.suppress(OSError):  # it is asked again
+            with contextlib.suppress(OSError):  # the next start checks again
                 record.parent.mkdir(parents=True, exist_ok=True)
                 record.write_text(json.dumps(dataclasses.asdict(result)))
         return result

@@ -78,7 +78,7 @@ def _call(item: Any, write: Callable, job: CacheJob, *_) -> None:
 
 
 def check_beam_options(options: Sequence[str], runner: str) -> None:
-    """Raise UserError if Beam knows no such flag or runner, or an option is no flag at all."""
+    """Raise UserError if Beam has no such flag or runner, or an option is no flag at all."""
     require("apache_beam")
     from apache_beam.options.pipeline_options import PipelineOptions
     from apache_beam.runners import create_runner

@@ -104,7 +104,7 @@ class Catalog:
 
     @property
     def knows_splits(self) -> bool:
-        """Whether the names of the splits are known without asking the corpus."""
+        """Whether the names of the splits are known without a request to the corpus."""
         return self._names is not None
 
     def names(self, policy: RetryPolicy) -> dict[str, str]:

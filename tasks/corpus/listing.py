@@ -272,7 +272,7 @@ def expand(pattern: str) -> dict[str, dict[str, Any]]:
         with contextlib.suppress(FileNotFoundError):
             return {pattern: bucket_facts(fs.info(path))}
         return {}
-    # The hub would ask for the last commit of each file too.
+    # The hub would look up the last commit of each file too.
     options = {"expand_info": False} if pattern.startswith("hf://") else {}
     paths_matched = fs.glob(path, detail=True, **options)
     return {fs.unstrip_protocol(p): bucket_facts(info) for p, info in paths_matched.items()}

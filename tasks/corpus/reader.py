@@ -9,7 +9,7 @@ a function of those to its left:
 
     epoch (a random number, redrawn by every repetition) -> file -> part -> batch -> record
 
-Python only answers "which files", "which parts", "has the part another batch" and "its texts". It
+Python only returns "which files", "which parts", "has the part another batch" and "its texts". It
 keeps the open file and the last batch for speed, but answers for any position at any time: a
 restored iterator asks for its current batch, and reading continues there.
 """

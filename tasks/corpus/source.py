@@ -207,7 +207,7 @@ class CorpusSource(Source):
         return self.catalog.as_json(split, self.retry_policy)
 
     def use_listing(self, split: str, listing: list) -> None:
-        """Use the `listing` of another host, so that not every host asks the hub."""
+        """Use the `listing` of another host, so that not every host queries the hub."""
         self.catalog.use(split, listing)
 
     def shares(self, split: str) -> Mapping[str, float]:

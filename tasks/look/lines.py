@@ -127,7 +127,7 @@ def repetition(sample: Sample) -> CheckResult:
 
 
 def _written_texts(sample: Sample) -> list[str]:
-    """Return the documents, without the copies that a column asks for."""
+    """Return the documents, without the copies that a column requests."""
     texts = ["\n".join(document.values()) for document in sample.documents]
     return [*dict.fromkeys(texts)] if sample.counts.get(EXTRA_COPIES) else texts
 

@@ -169,7 +169,7 @@ class MaskedLM(Objective):
 
         def encode(texts):
             documents = [split(text.decode("utf-8", "replace")) for text in texts]
-            # Without the space, byte-level BPE would not know that the sentence begins a word.
+            # Without the space, byte-level BPE would not see that the sentence begins a word.
             spelled = [
                 f" {sentence}" if n else sentence
                 for sentences in documents

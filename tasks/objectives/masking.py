@@ -23,7 +23,7 @@ LONGEST_WORD = 16
 
 
 class PieceFacts(NamedTuple):
-    """What masking needs to know about a vocabulary.
+    """The facts of a vocabulary that masking needs.
 
     Attributes:
       starts: bool [vocab_size], which ids begin a word.
@@ -39,7 +39,7 @@ class PieceFacts(NamedTuple):
 
 
 def piece_facts(vocabulary: TokenizerVocabulary) -> PieceFacts:
-    """Return what masking needs to know about a vocabulary that has a mask token."""
+    """Return the facts that masking needs of a vocabulary that has a mask token."""
     special = np.zeros([vocabulary.vocab_size], bool)
     special[list(vocabulary.special_ids)] = True
     has_piece = np.array([bool(piece) for piece in vocabulary.pieces])
@@ -90,7 +90,7 @@ class Masking:
         density: float,
         rng: np.random.Generator,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the inputs, and where a prediction is asked, of sequences end to end.
+        """Return the inputs, and where a token is to be predicted, of sequences end to end.
 
         Args:
           tokens: int32 [T], the ids of all sequences.

@@ -36,7 +36,7 @@ def held_out(source: CorpusSource) -> Mapping[str, float]:
 
 
 def has_validation(source: CorpusSource, policy: RetryPolicy) -> bool:
-    """Return whether a corpus names a split for validation; False if it does not answer."""
+    """Return whether a corpus names a split for validation; False if it does not respond."""
     try:
         return "validation" in source.catalog.names(policy)
     except UserError:

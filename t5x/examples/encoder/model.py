@@ -232,7 +232,7 @@ _HEAD = ("token_embedder", "mlm_head")  # parameters that a network's `predict` 
 
 
 class Places(NamedTuple):
-    """Which places of the rows are computed together, and what is known of all places.
+    """Which places of the rows are computed together, and the targets and weights of all.
 
     `parts_TBP` int32 are T turns of P places, -1 for none; the first `needed` have all targets.
     """

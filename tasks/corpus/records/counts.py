@@ -10,7 +10,7 @@ from absl import logging
 from common.tables import counted
 
 REASONS = ("empty", "null", "not_text", "not_UTF-8", "malformed", "too_long")
-# Where a column asks for them.
+# Where a column requests copies.
 FILTERS = ("too_short", "other_value", "low_value", "unknown_label")
 SKIPS = tuple(f"skipped_{reason}" for reason in (*REASONS, *FILTERS))
 # Of records that are used, but not as they are written.

@@ -91,7 +91,7 @@ def disk_facts(path: str) -> dict[str, Any]:
 
 
 def facts(file: CorpusFile) -> Facts:
-    """Return what is known of a stored file; ask its server or bucket at most once."""
+    """Return the facts of a stored file; request them from its server or bucket at most once."""
     if file.on_web:
         reported = http_files.probe(file.url)
         length = reported.length if file.length is None else file.length

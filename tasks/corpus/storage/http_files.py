@@ -31,7 +31,7 @@ _REFUSALS = (400, 401, 403, 404, 410)
 
 @dataclasses.dataclass(frozen=True)
 class Facts:
-    """What is known of a file.
+    """The facts of a file that is to be read.
 
     `length`: in bytes, if its server reports it. `version`: its ETag, else its Last-Modified, if
     its server sends one; of a file on a disk its size and time of modification. `has_ranges`:
@@ -108,7 +108,7 @@ def has_end(body: BinaryIO) -> bool:
 
 
 class _Body(io.RawIOBase):
-    """The body of an answer, which raises ConnectionError if it ends early.
+    """The body of a response, which raises ConnectionError if it ends early.
 
     `http.client` reports a lost connection as the end of the file where it is read in pieces.
     """

@@ -147,7 +147,7 @@ def commit_of(url: str) -> str | None:
 
 
 class Offline(UserError):
-    """The corpus is on the hub, which the environment forbids to ask."""
+    """The corpus is on the hub, which the environment forbids to use."""
 
 
 def _explain(error: Exception, corpus: str, config: str | None) -> Exception:

@@ -105,7 +105,7 @@ def _status(error: BaseException) -> int | None:
 
 
 def _asked_for(error: BaseException) -> float:
-    """Return the seconds that the server asks to wait, by any of its headers; else 0."""
+    """Return the seconds to wait that the server requests, by any of its headers; else 0."""
     headers = getattr(getattr(error, "response", None), "headers", None)
     headers = headers or getattr(error, "headers", None) or {}
     if not hasattr(headers, "get"):
