@@ -58,12 +58,12 @@ from tasks.text.normalize import normalize  # noqa: E402
 RESULTS = ROOT / "benchmarks" / "results" / "add_language.jsonl"
 OLD = ("en", "de", "es", "fr", "it", "nl", "pl", "pt", "ru")  # English first: see `write_text`
 NEW = "ro"
-HELD_OUT = 16  # one document of so many
+HELD_OUT = 16  # one of this many documents is held out
 SAMPLE = 3_000_000  # bytes of each language, of which a vocabulary is made
-PIECES, ADDED = 8192, 1536  # of every vocabulary, and those learned from Romanian
-PASSAGES, MAX_CHARS = 100, 500  # that are measured, of each language
+PIECES, ADDED = 8192, 1536  # pieces of every vocabulary, and those learned from Romanian
+PASSAGES, MAX_CHARS = 100, 500  # measured passages of each language, and their length
 BASE, SCRATCH, CONTINUED, DECAYED = 2160, (300, 750, 1500), (300, 750), (150, 300)  # steps
-END = 0.2  # of the steps, in which a rate falls
+END = 0.2  # share of the steps in which a rate falls
 SAVED = 120  # steps between two checkpoints
 RESTORE, RATE = "utils.RestoreCheckpointConfig", "utils.create_learning_rate_scheduler"
 FLAGS = {
@@ -88,7 +88,7 @@ class Family:
     vocabulary_file: str  # the flag that names it
     objective: str
     made_by: tuple[str, ...]
-    suffix: str  # of a vocabulary
+    suffix: str  # suffix of a vocabulary
     in_run: str  # the vocabulary of a changed run
 
 
@@ -456,7 +456,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         groups: dict[str, list[dict]] = collections.defaultdict(list)
         is_scratch = lambda line: line["run"].partition("_")[0] == "a"
         for line in sorted(results, key=lambda line: (line["family"] != "t5", line["scale"])):
-            if not is_scratch(line):  # which belongs to every base
+            if not is_scratch(line):  # a line from scratch belongs to every base
                 groups[f"{line['family']}, base of {BASE * line['scale']:,}"].append(line)
         for title, lines in groups.items():
             lines += [x for x in results if is_scratch(x) and title.startswith(x["family"])]

@@ -164,7 +164,7 @@ def measure(command: list[str]) -> tuple[float, float, float, float]:
     if process.wait():
         raise SystemExit(f"failed: {' '.join(command)}")
     after = os.times()
-    cpu = sum(after[2:4]) - sum(before[2:4])  # of children that have ended
+    cpu = sum(after[2:4]) - sum(before[2:4])  # CPU time of children that have ended
     return seconds, cpu, peaks[0] / 1e6, peaks[1] / 1e6
 
 

@@ -149,7 +149,7 @@ def main() -> None:
         pipes[way], end = context.Pipe()
         processes[way] = context.Process(target=serve, args=(way, args, end), daemon=True)
         processes[way].start()
-        end.close()  # so that the end of a process that fails is noticed
+        end.close()  # otherwise the end of a process that fails is not noticed
     rates, cores = ({way: [] for way in pipes} for _ in range(2))
     for _ in range(args.rounds):
         for way, pipe in pipes.items():

@@ -30,7 +30,7 @@ class Gpu:
     capability: tuple[int, int]
     multiprocessors: int
     memory: float  # bytes
-    bandwidth: float  # of memory, bytes a second
+    bandwidth: float  # bytes a second of memory
     clock: float  # GHz
     l2: int  # MiB
     shared: int  # KiB a multiprocessor; a block can have one less
@@ -54,7 +54,8 @@ def describe(name: str) -> list[Any]:
             f"jax-cuda12-plugin=={jax.__version__} jax-cuda12-pjrt=={jax.__version__} "
             "nvidia-cuda-nvcc-cu12."
         )
-    os.environ["JAX_SKIP_CUDA_CONSTRAINTS_CHECK"] = "1"  # of a driver, which is not needed
+    # The check looks for a driver, which is not needed.
+    os.environ["JAX_SKIP_CUDA_CONSTRAINTS_CHECK"] = "1"
     topology = topologies.get_topology_desc(
         "gpu", platform="cuda", target_config=_target_config(GPUS[name]), topology="1x1x1"
     )

@@ -55,7 +55,7 @@ RATES: dict[str, tuple[float, ...]] = {
     "adafactor_rsqrt": RELATIVE, "adafactor": RELATIVE, "adamw_scaled": RELATIVE,
     "muon": (0.05, 0.1, 0.2, 0.4, 0.8),
 }  # fmt: skip
-REFERENCES = ("adafactor_rsqrt", "adafactor")  # whose steps are counted for the losses of others
+REFERENCES = ("adafactor_rsqrt", "adafactor")  # their steps to the losses of others are counted
 
 
 @dataclasses.dataclass(frozen=True, order=True)

@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks.synthetic_step import SyntheticRequest, batch_shapes, train_step
 from t5x.monitoring.flops import peak_flops, step_flops
 
-STEPS_A_TURN = 4  # on a GPU
+STEPS_A_TURN = 4  # steps in a turn on a GPU
 
 
 def synthetic_batch(request: SyntheticRequest) -> dict:

@@ -70,7 +70,7 @@ def measure(row: Row, network: Mapping[str, Any], args: argparse.Namespace, kind
         timed = WAYS[row.way](request)
         for _ in range(args.steps + 2):
             timed.turn(1)
-    except Exception as error:  # of XLA, of a kernel: the next way may do
+    except Exception as error:  # an error of XLA or of a kernel: the next way may work
         row.refused = " ".join(str(error).split())[:300] or type(error).__name__
         return
     seconds = timed.seconds[2:]

@@ -26,9 +26,9 @@ import sys
 from t5x.monitoring.event_files import read_events
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-LACKING = ("t5x/examples/encoder", "gin/optimizers/")  # what upstream lacks
+LACKING = ("t5x/examples/encoder", "gin/optimizers/")  # paths that upstream lacks
 STEPS = 10
-LIMIT = 1e-5  # of the relative difference of a loss
+LIMIT = 1e-5  # greatest relative difference of a loss
 WORK = "runs/upstream_losses"  # relative, as a user would write it
 QUALITY = f"{WORK}/quality.csv"
 FLAGS = {
@@ -80,7 +80,7 @@ STAND_INS = {
         for job in JOBS
     },
 }
-LENGTHS = {  # of inputs and targets; short ones need less memory for 250,112 logits
+LENGTHS = {  # lengths of inputs and targets; short ones need less memory for 250,112 logits
     "ro_t5x": (64, 15),
     "ro_mt5x": (64, 15),
     "ro_simple": (64, 64),

@@ -94,7 +94,7 @@ def parser(prog: str, description: str | None) -> argparse.ArgumentParser:
     )
     raw = argparse.RawDescriptionHelpFormatter
     command = _Parser(prog, description=about, allow_abbrev=False, formatter_class=raw)
-    unset = argparse.SUPPRESS  # so that the parsed flags are the command's own
+    unset = argparse.SUPPRESS  # keeps --version out of the parsed flags
     about = "print the version and exit"
     command.add_argument(
         "--version", action=_Version, nargs=0, dest=unset, default=unset, help=about
@@ -111,7 +111,7 @@ def integer(least: int) -> Callable[[str], int]:
             raise argparse.ArgumentTypeError(f"{text} is below {least}, the least value")
         return value
 
-    parsed.__name__ = "integer"  # for argparse's message
+    parsed.__name__ = "integer"  # argparse names it in its message
     return parsed
 
 

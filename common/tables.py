@@ -29,9 +29,9 @@ class CheckResult:
 
     verdict: str  # OK, WARNING, FAILS or NOT_CHECKED
     figure: str  # the finding, or why nothing was checked
-    to_set: str = ""  # what to do, as an imperative
+    to_set: str = ""  # the remedy, as an imperative
     text: str = ""  # details to print below the table
-    numbers: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # for programs
+    numbers: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # figures for programs
     check: str = ""  # its name
 
 

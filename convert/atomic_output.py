@@ -90,6 +90,6 @@ def staged(folder: Path) -> Iterator[Path]:
         raise
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-        with contextlib.suppress(OSError):  # one that holds something stays, and its parents
+        with contextlib.suppress(OSError):  # a folder that holds something is kept, and its parents
             for parent in new_folders:
                 parent.rmdir()

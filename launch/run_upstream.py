@@ -70,7 +70,7 @@ def main() -> None:
         runpy.run_module(module, run_name="__main__", alter_sys=True)
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
-        if os.path.isdir(package):  # of the checkout or of this repository
+        if os.path.isdir(package):  # a package of the checkout or of this repository
             raise
         print(
             f"upstream T5X in {checkout} needs the package {package}, which {sys.executable} does "

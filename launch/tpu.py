@@ -56,7 +56,7 @@ RUNTIMES = {  # images of workers, by the beginning of a type; the first that fi
     "v6e-": "v2-alpha-tpuv6e",
 }
 GONE = ("MISSING", "PREEMPTED", "TERMINATED", "STOPPED", "HIDDEN")
-NOISE = re.compile("SSH: |Using ssh|#####")  # of gcloud
+NOISE = re.compile("SSH: |Using ssh|#####")  # lines that gcloud adds
 AT_ONCE = 32  # connections
 ZONE = re.compile("[a-z]+-[a-z]+[0-9]+-[a-z0-9]+")
 REPORT = re.compile(
@@ -433,7 +433,7 @@ def delete(tpu: Slice, yes: bool) -> None:
             raise Failed("nothing was deleted.")
     if queue != "MISSING":
         tpu.change("queued-resources", "delete", tpu.name, "--force")
-        tpu.look()  # that may have deleted the slice
+        tpu.look()  # the request may have taken the slice with it
     if tpu.state != "MISSING":
         tpu.change("tpu-vm", "delete", tpu.name)
     say(f"{tpu.name} is deleted.")

@@ -96,7 +96,7 @@ def start(*command: str) -> None:
     if not (ROOT / command[0]).is_file():
         fail(f"{command[0]} does not exist in {ROOT}: commit and push it, or name another.")
     POD.mkdir(parents=True, exist_ok=True)
-    lock = LOCK.open("a")  # which the process below keeps open
+    lock = LOCK.open("a")  # the process below keeps it open
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -36,7 +36,7 @@ class EarlyStoppingAction:
     """
 
     metric: Sequence[str]  # its task and name, ('quality', 'accuracy')
-    mode: Literal["max", "min"]  # which values are better
+    mode: Literal["max", "min"]  # whether greater or smaller values are better
     patience: int = 3  # values to look at
     atol: float = 0.0  # an improvement must be greater than this
     rtol: float = 0.0  # plus this share of the value before

@@ -55,8 +55,8 @@ class Pieces(abc.ABC):
     in_run: ClassVar[str]  # name of the file in a run's folder
     fixed: ClassVar[int]  # number of ids that each change puts after all pieces
     extra_ids = 0  # number of ids that seqio adds after them
-    names: Sequence[str]  # by id, "" for an id without piece
-    scores: Sequence[float]  # by id; equal ones where the kind has none
+    names: Sequence[str]  # name of each id, "" for an id without piece
+    scores: Sequence[float]  # score of each id; equal ones where the kind has none
     unk_id: int
     encode: Callable[[str], list[int]]  # gives the ids of a text of a corpus
     normalize: Callable[[str], str]  # gives what is cut into pieces

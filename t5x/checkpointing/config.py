@@ -42,7 +42,8 @@ class SaveCheckpointConfig:
     # best by `metric` is saved too.
     keep_best: int | None = None
     metric: str | None = None  # 'inference_eval/<task>/<name>' or 'training_eval/<task>/<name>'
-    mode: Literal["max", "min"] = "max"  # which values of the metric are better, or 'min'
+    # Whether greater or smaller values of the metric are better.
+    mode: Literal["max", "min"] = "max"
     # Of T5X; must keep their defaults here.
     checkpointer_cls: Any = None
     state_transformation_fns: Sequence[Any] = ()

@@ -192,7 +192,7 @@ def attend(
     if isinstance(seen, Segments):
         from t5x.kernels import gpu_attention
 
-        interpret = platform() != "gpu"  # for tests
+        interpret = platform() != "gpu"  # tests run the kernel on a CPU
         return gpu_attention.attend(q_BQHK, k_BSHK, v_BSHK, seen, bias, interpret)
     by_xla = tpu.attend if platform() == "tpu" else xla.attend
     kinds = {"plain": reference.attend, "xla": by_xla}

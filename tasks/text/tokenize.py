@@ -132,7 +132,7 @@ def batch_encoder(vocabulary: seqio.Vocabulary):
     return _fast_encoder(vocabulary.sp_model) or vocabulary.encode_tf
 
 
-@functools.cache  # one per model, so that all pipelines of the process share its tables
+@functools.cache  # all pipelines of the process share a model's tables
 def _fast_encoder(model: bytes) -> Callable | None:
     """Return tensorflow_text's tokenizer, or None if SentencePiece disagrees."""
     import tensorflow_text as tf_text

@@ -45,7 +45,7 @@ def decompressed(raw: BinaryIO, compression: str) -> BinaryIO:
 
 def _texts(raw: BinaryIO, compression: str) -> Iterator[bytes]:
     """Yield the text of all frames (or members), one after the other."""
-    frame: Any = None  # the one that has begun
+    frame: Any = None  # the frame that has begun
     left, has_frames = b"", False
     while data := left or raw.read(READ_BYTES):
         left = b""
