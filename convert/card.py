@@ -13,6 +13,7 @@ from etils import epath
 
 from common import markdown
 from common.markdown import fenced, plain
+from common.metric_names import BASELINE, CONFUSION
 from common.tables import spread
 from convert.proof.torch_logits import generation
 from convert.run import loss_curve
@@ -22,8 +23,6 @@ from convert.sizes import Sizes, T5Sizes
 
 _PICTURE = "loss.png"
 _MOST_ROWS = 12  # most rows of the table of losses
-# Before the name of a metric what a simple method reaches, and before two classes a number.
-BASELINE, CONFUSION = "baseline/", "confusion/"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -25,6 +25,7 @@ from typing import Any
 
 from common import arguments
 from common.errors import UserError, guarded
+from common.metric_names import BASELINE
 from evaluation import hidden_text, measures, minimal_pairs, models, results
 from evaluation.guesser import Guesser
 from evaluation.ngrams import NgramGuesser
@@ -79,7 +80,7 @@ def _evaluate(flags: argparse.Namespace) -> None:
     passages, pairs = _read(flags, language)
     settings = _settings(flags, language, passages, pairs)
     baseline = _baseline(flags, passages, pairs)
-    baselines = {f"baseline/{name}": value for name, (value, *_) in baseline["measures"].items()}
+    baselines = {f"{BASELINE}{name}": value for name, (value, *_) in baseline["measures"].items()}
     rows: list[dict[str, Any]] = []
     for model in candidates:
         guesser = model.load(model.objective(flags.objective))
@@ -89,7 +90,7 @@ def _evaluate(flags: argparse.Namespace) -> None:
             values |= {
                 name: baselines[name]
                 for measure_name in figures
-                if (name := f"baseline/{measure_name}") in baselines
+                if (name := f"{BASELINE}{measure_name}") in baselines
             }
             results.add_to_run(model.run, results.series(settings), model.step, values)
         rows.append(_result(model, model.objective(flags.objective), passages, figures))

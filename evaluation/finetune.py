@@ -29,6 +29,7 @@ from typing import Any
 
 from common import arguments
 from common.errors import ROOT, UserError, guarded
+from common.metric_names import CONFUSION
 from common.small_files import parse_json, parsing, read_json
 from convert import from_hf
 from convert.run import model_dir, rewrite
@@ -190,7 +191,7 @@ def summary(seeds: Sequence[Mapping]) -> dict[str, dict[str, float | None]]:
 
 def without_confusion(metrics: Mapping[str, Any]) -> dict[str, Any]:
     """Return the metrics without the cells of the confusion matrix, which are many."""
-    return {name: value for name, value in metrics.items() if not name.startswith("confusion/")}
+    return {name: value for name, value in metrics.items() if not name.startswith(CONFUSION)}
 
 
 def report(job: str, summaries: Mapping[str, Mapping[str, float | None]], seeds: int) -> str:

@@ -5,6 +5,7 @@ import pathlib
 from collections.abc import Iterator, Sequence
 
 from common.errors import UserError
+from common.metric_names import BASELINE, CONFUSION
 from report.run_data import RunData
 from report.series import Series, accumulate, thin
 from t5x.monitoring import loss_picture
@@ -13,8 +14,6 @@ from t5x.monitoring import loss_picture
 _MOST_POINTS, _MOST_A_LINE = 200_000, 2_000
 _VALIDATION = ("training_eval/", "eval/")
 _RECORDS = "data/records/"
-CONFUSION = "confusion/"  # before the class and the class predicted, in examples
-BASELINE = "baseline/"  # before the name of a metric: what a simple method reaches
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,15 +38,9 @@ class Chart:
 
 # Title, unit, tags (drawn is the one with most points, else the first), and whether validation is
 # drawn too.
-_LOSS = (
-    "unnormalized_loss_per_target_token",
-    "loss_per_nonpadding_target_token",
-    "cross_ent_loss_per_all_target_tokens",
-    "loss",
-)
 _TOKENS = ("timing/tokens_per_second", "timing/target_tokens_per_second", "timing/seqs_per_second")
 _CHARTS = (
-    ("Loss, nats a token", "", _LOSS, True),
+    ("Loss, nats a token", "", loss_picture.TAGS, True),
     ("Accuracy", "%", ("accuracy",), True),
     ("Learning rate", "", ("learning_rate", "learning_rate/current"), False),
     ("Tokens per second", "", _TOKENS, False),

@@ -12,8 +12,9 @@ from typing import Any
 
 from common import html_page
 from common.atomic_file import replace_file
+from common.metric_names import BASELINE, CONFUSION
 from common.tables import spread
-from report.charts import BASELINE, CONFUSION, Chart, charts_of, task_metrics
+from report.charts import Chart, charts_of, task_metrics
 from report.history import RUNNING, changes
 from report.run_data import RunData
 from report.series import Series, accumulate

@@ -17,12 +17,6 @@ from common.small_files import parse_json
 from t5x.monitoring import loss_picture
 from t5x.monitoring.event_files import read_events
 
-_TAGS = (
-    "unnormalized_loss_per_target_token",
-    "loss_per_nonpadding_target_token",
-    "cross_ent_loss",
-    "loss",
-)
 _METRICS = "-metrics.jsonl"  # seqio's files of a task's metrics
 # The names with which figures of a pretrained run begin there: of `python -m evaluation`, and of
 # models that `launch/finetune.sh` has made of it.
@@ -46,7 +40,7 @@ def loss_curve(run: Path, up_to: int | None = None) -> dict[str, list[tuple[int,
     curves: dict[str, dict[int, float]] = {}
     for path in event_files(run):
         scalars = read_events(path.read_bytes()).scalars
-        tags = [tag for tag in _TAGS if tag in scalars]
+        tags = [tag for tag in loss_picture.TAGS if tag in scalars]
         tag = max(tags, key=lambda tag: len(scalars[tag].steps), default=None)
         if tag:
             curve = zip(scalars[tag].steps, scalars[tag].values, strict=True)

@@ -4,6 +4,14 @@ import pathlib
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+# The losses of a run in nats a token, the best first; upstream's runs lack the first.
+TAGS = (
+    "unnormalized_loss_per_target_token",
+    "loss_per_nonpadding_target_token",
+    "cross_ent_loss_per_all_target_tokens",
+    "loss",
+)
+
 
 class Curve(NamedTuple):
     """A labelled curve: the loss in nats a token by step; `color` is one of matplotlib's."""
