@@ -12,7 +12,7 @@ source.open("train", Reading(seed=0, shards=8, shard=3, epochs=None))
 
 import copy
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 import seqio
@@ -183,6 +183,8 @@ class CorpusTask(seqio.Task):
     """A seqio task that can show its corpus, and is marked as for training or evaluation."""
 
     evaluates = False  # whether its examples only measure a model
+    prefix = ""  # before every input, for programs that feed their own texts to the model
+    labels: Callable[[], Mapping[str, str]] = dict  # see `labels_of`
 
     def for_evaluation(self) -> Self:
         """Return this task for examples that are not trained on."""
@@ -205,3 +207,8 @@ class CorpusTask(seqio.Task):
         do not fit.
         """
         return []
+
+
+def labels_of(task: seqio.Task) -> Mapping[str, str]:
+    """Return what the model writes for each label of a classifier; empty for other tasks."""
+    return task.labels() if isinstance(task, CorpusTask) else {}

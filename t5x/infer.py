@@ -43,6 +43,7 @@ from jax.experimental import multihost_utils
 
 from common import log
 from common.errors import UserError
+from common.source import CorpusTask, labels_of
 from common.tables import counted
 from t5x import gin_utils
 from t5x.checkpointing.config import RestoreCheckpointConfig, checkpoint_paths
@@ -334,7 +335,7 @@ def write_missing(
 
 def labelled_vocabulary(vocabulary: seqio.Vocabulary, task: seqio.Task) -> seqio.Vocabulary:
     """Return a vocabulary that decodes ids to the labels of the task's classes, if it has any."""
-    if not hasattr(task, "labels"):
+    if not labels_of(task):
         return vocabulary
     labelled = copy.copy(vocabulary)
     labelled.decode = lambda ids: task.postprocess_fn(vocabulary.decode(ids))
@@ -387,7 +388,7 @@ def replace_task_by_lines(
     name = cfg.mixture_or_task_name
     is_registered = isinstance(name, str) and name in seqio.TaskRegistry.names()
     trained_task = seqio.TaskRegistry.get(name) if is_registered else None
-    trained_prefix = getattr(trained_task, "prefix", "")
+    trained_prefix = trained_task.prefix if isinstance(trained_task, CorpusTask) else ""
     task = text_file_task.line_task(path, *vocabularies, cfg.split, prefix, trained_task)
     first = task.source.examples[0]
     if not prefix and not first["inputs"].startswith(trained_prefix):

@@ -73,7 +73,7 @@ def add(
         shuffle_buffer_size=SHUFFLED,
         task_cls=Task,
     )
-    task.prefix = prefix  # programs that feed their own texts to the model need it
+    task.prefix = prefix
     if labels:
         task.labels = labels
     return task

@@ -37,6 +37,13 @@ class View(NamedTuple):
     describe_corpus: Callable[[seqio.Task, str], str]
 
 
+class Original(NamedTuple):
+    """The task whose finished examples a pregenerated task reads, and their lengths."""
+
+    task: str
+    lengths: Mapping[str, int]
+
+
 class Task(CorpusTask):
     """A seqio.Task that also looks for its cache in `folders()`."""
 
@@ -45,6 +52,7 @@ class Task(CorpusTask):
 
     rate: float | None = 1.0  # see `Reading`
     most_epochs: int | None = None  # limit for a training split that is read without end
+    made_from: Original | None = None  # None unless it is pregenerated
     # Whether TensorFlow rewrites the preprocessors' Python branches on tensors. Ours have none, and
     # the search for them takes seconds.
     needs_autograph = False
@@ -143,7 +151,7 @@ class Task(CorpusTask):
     def assert_cached(self) -> None:
         """Raise UserError, with the folders searched and how to make it, without a cache."""
         if not self.cache_dir:
-            task, lengths = getattr(self, "made_from", (self.name, {}))
+            task, lengths = self.made_from or (self.name, {})
             pairs = ",".join(f"{feature}={n}" for feature, n in lengths.items())
             raise UserError(
                 f"task {self.name}",
@@ -189,6 +197,7 @@ class _ReadSource(seqio.DataSource):
 
 def note(task: Task, made_from: seqio.Task) -> None:
     """Give a task the labels and the prefix of the task whose preprocessors it has."""
-    task.needs_autograph = made_from.needs_autograph if isinstance(made_from, Task) else True
-    for name in vars(made_from).keys() & {"labels", "prefix"}:
-        setattr(task, name, getattr(made_from, name))
+    task.needs_autograph = True
+    if isinstance(made_from, Task):
+        task.needs_autograph = made_from.needs_autograph
+        task.labels, task.prefix = made_from.labels, made_from.prefix

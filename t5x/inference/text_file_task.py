@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from common.errors import UserError
 from common.small_files import parse_json
+from common.source import CorpusTask, labels_of
 
 FIELDS = ("inputs", "targets")
 SETTING = "infer_script.infer.input_file"
@@ -84,10 +85,10 @@ def line_task(
         inputs = tf.strings.join([prefix, example["inputs"]])
         return texts | {"targets": ""} | example | {"inputs": inputs}
 
-    labels = getattr(like, "labels", None)
-    task = seqio.Task(
+    labels = labels_of(like) if like else {}
+    task = CorpusTask(
         name,
-        source=LineSource(path, split, labels and labels()),
+        source=LineSource(path, split, labels),
         preprocessors=[
             lambda dataset: dataset.map(add_prefix),
             lambda dataset, output_features: seqio.preprocessors.tokenize(
@@ -101,8 +102,7 @@ def line_task(
         },
         postprocess_fn=like.postprocessor if like and labels else None,
     )
-    if labels:
-        task.labels = labels
+    task.labels = lambda: labels
     # A conversion of these functions takes seconds.
     task.get_dataset = tf.autograph.experimental.do_not_convert(task.get_dataset)
     return task

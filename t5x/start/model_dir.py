@@ -23,6 +23,7 @@ from flax.traverse_util import flatten_dict
 
 from common import arguments, small_files
 from common.errors import Failure, UserError, first_line
+from common.source import labels_of
 from common.storage_wait import answer
 from t5x.multihost import broadcast
 from t5x.start.checkpoint import Start
@@ -145,7 +146,7 @@ def write_description(
 
 
 def _labels(tasks: Iterable[seqio.Task]) -> dict[str, dict[str, str]]:
-    return {task.name: task.labels() for task in tasks if hasattr(task, "labels")}
+    return {task.name: dict(labels) for task in tasks if (labels := labels_of(task))}
 
 
 def check_description(start: Start, model: Any, tasks: Iterable[seqio.Task]) -> None:

@@ -26,7 +26,7 @@ import seqio
 
 from common.errors import UserError
 from common.source import DEFAULT_READING
-from tasks.task import Task, note
+from tasks.task import Original, Task, note
 
 
 def pregenerated_name(task: str, lengths: Mapping[str, int]) -> str:
@@ -64,7 +64,7 @@ def add_pregenerated(task: str, lengths: Mapping[str, int]) -> seqio.Task:
         shuffle_buffer_size=made_from.shuffle_buffer_size,
         task_cls=Task,
     )
-    added.made_from = (task, dict(lengths))
+    added.made_from = Original(task, dict(lengths))
     note(added, made_from)
     return added
 

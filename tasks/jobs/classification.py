@@ -22,6 +22,8 @@ import seqio
 
 import gin
 from common.errors import UserError
+from common.metric_names import BASELINE, CONFUSION
+from common.source import labels_of
 from tasks import corpora, pairs, vocabularies
 from tasks.corpus.records.documents import Columns
 from tasks.rows import Rows
@@ -87,16 +89,16 @@ def ids_of(task: str) -> Callable[[], tuple[int, ...]]:
 
     def ids():
         registry = seqio.TaskRegistry
-        if task not in registry.names() or not hasattr(registry.get(task), "labels"):
+        classifier = registry.get(task) if task in registry.names() else None
+        if classifier is None or not (labels := labels_of(classifier)):
             raise UserError(
                 "tasks.jobs.classification.ids_of.task",
                 task,
                 "which is not a classification task",
                 "set it to the name given to tasks.jobs.classification.add",
             )
-        classifier = registry.get(task)
         vocabulary = classifier.output_features["targets"].vocabulary
-        return tuple(vocabulary.encode(piece)[0] for piece in classifier.labels().values())
+        return tuple(vocabulary.encode(piece)[0] for piece in labels.values())
 
     return ids
 
@@ -162,11 +164,11 @@ def scores(
         metrics[f"f1/{name}"] = 2 * counts[name, name] / size if size else 0.0
     metrics["mean_f1"] = sum(metrics[f"f1/{name}"] for name in classes) / len(classes)
     share = max(of_target[name] for name in classes) / total if total else 0.0
-    metrics["baseline/accuracy"] = share
-    metrics["baseline/mean_f1"] = 2 * share / (1 + share) / len(classes)
+    metrics[f"{BASELINE}accuracy"] = share
+    metrics[f"{BASELINE}mean_f1"] = 2 * share / (1 + share) / len(classes)
     for target in classes:
         for prediction in (*classes, OTHER):
-            metrics[f"confusion/{target}/{prediction}"] = counts[target, prediction]
+            metrics[f"{CONFUSION}{target}/{prediction}"] = counts[target, prediction]
     return metrics
 
 

@@ -19,7 +19,7 @@ import numpy as np
 import seqio
 
 from common.errors import UserError
-from common.source import Source, source_of
+from common.source import Source, labels_of, source_of
 from tasks import vocabularies
 from tasks.corpus.overview import Overview, is_small, overview
 from tasks.corpus.records.counts import NOTES
@@ -193,7 +193,7 @@ def draw(
     counts.update({name: notes[name] for name in NOTES})
     normalize = functools.partial(sampling.normalized, task)
     texts = {name: [normalize(row[name]) for row in documents] for name in documents[0]}
-    pieces: Mapping[str, str] = getattr(task, "labels", dict)()  # {label: what the model writes}
+    pieces = labels_of(task)
     if pieces:
         texts["targets"] = [pieces[row["targets"]] for row in documents]
     ids = {name: [vocabulary.encode(text) for text in rows] for name, rows in texts.items()}

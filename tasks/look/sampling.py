@@ -21,6 +21,7 @@ from tasks.corpus.overview import is_small
 from tasks.corpus.source import PARTS, RECORDS, CorpusSource
 from tasks.objectives import registry
 from tasks.rows import Rows
+from tasks.task import Task
 from tasks.text import normalize
 
 INPUTS = 512  # tokens, of the pretraining recipes
@@ -114,7 +115,7 @@ def examples(
     rows = list(texts)
     features = {name: [row[name] for row in rows] for name in rows[0]}
     make = task_over(task, features, split).get_dataset
-    if not getattr(task, "needs_autograph", True):
+    if isinstance(task, Task) and not task.needs_autograph:
         make = tf.autograph.experimental.do_not_convert(make)
     dataset = make(dict(lengths) if lengths else None, split, shuffle=False, num_epochs=1, seed=0)
     examples = dataset.take(_MOST_EXAMPLES).as_numpy_iterator()
@@ -124,9 +125,8 @@ def examples(
 
 def original(task: seqio.Task) -> tuple[seqio.Task, dict[str, int] | None]:
     """Return the task that reads the corpus, and the lengths that a pregenerated task fixes."""
-    if hasattr(task, "made_from"):
-        name, lengths = task.made_from
-        return seqio.TaskRegistry.get(name), dict(lengths)
+    if isinstance(task, Task) and task.made_from:
+        return seqio.TaskRegistry.get(task.made_from.task), dict(task.made_from.lengths)
     return task, None
 
 

@@ -24,6 +24,7 @@ import seqio
 from common.errors import UserError
 from tasks.objectives import masked_lm, prefix_lm, single_tokens, span_corruption, ul2, whole_words
 from tasks.objectives.base import Objective
+from tasks.task import Task
 
 OBJECTIVES: dict[str, Objective] = {
     "span_corruption": span_corruption.T5_NOISE,
@@ -59,8 +60,8 @@ def get_objective(objective: str | Objective) -> Objective:
 def objective_of(task: str | seqio.Task) -> Objective | None:
     """Return the objective of a task that `tasks.corpora` has registered, else None."""
     task = seqio.TaskRegistry.get(task) if isinstance(task, str) else task
-    if hasattr(task, "made_from"):
-        return objective_of(task.made_from[0])
+    if isinstance(task, Task) and task.made_from:
+        return objective_of(task.made_from.task)
     for step in task.preprocessors:
         function = step.func if isinstance(step, functools.partial) else step
         owner = getattr(function, "__self__", None)

@@ -4,7 +4,6 @@ out."""
 import contextlib
 import os
 import shutil
-import types
 
 import pytest
 
@@ -14,6 +13,7 @@ from convert import atomic_output
 from convert.formats.hf_checkpoint_reader import HfCheckpoint
 from convert.run import loss_curve, model_dir
 from evaluation import finetune, minimal_pairs, results
+from fakes import toy
 from fakes.paths import ROOT
 from fakes.refuses import refuses
 from report import misclassified
@@ -67,7 +67,7 @@ def notes_of_predictions(folder):
 
 
 def labels(folder):
-    task = types.SimpleNamespace(name="mood", labels=lambda: {"good": "g"})
+    task = toy.classifier("mood", {"good": "g"})
     run_folder.check_labels(start.Start(str(folder / "checkpoint_1"), None), [task])
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
-from common.source import Source
+from common.source import CorpusTask, Source
 from t5x import adafactor, checkpoints, decoding, models, schedules
 from t5x import train as train_module
 from t5x.checkpointing.config import CheckpointConfig, SaveCheckpointConfig
@@ -53,6 +53,13 @@ def same(targets, predictions):
 def likelihood(targets, scores):
     """Return the mean log-likelihood."""
     return {"likelihood": float(np.mean(scores))}
+
+
+def classifier(name: str, labels: Mapping[str, str]) -> CorpusTask:
+    """Return a task whose classes have these labels, by which the model writes the values."""
+    task = CorpusTask(name, source=seqio.FunctionDataSource(dataset, SPLITS), output_features={})
+    task.labels = lambda: labels
+    return task
 
 
 class CountedSource(seqio.FunctionDataSource, Source):

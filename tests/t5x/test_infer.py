@@ -13,6 +13,7 @@ import pytest
 import seqio
 
 import gin
+from common.source import CorpusTask
 from fakes import toy
 from fakes.refuses import refuses
 from t5x import decoding
@@ -301,15 +302,15 @@ def test_skipped_records_are_reported(folder, tmp_path, capsys, monkeypatch):
     assert "8 of 28 records skipped" in capsys.readouterr().err
 
 
-def test_lines_without_the_prefix_of_the_models_task_are_reported(
-    folder, tmp_path, capsys, monkeypatch
-):
-    monkeypatch.setattr(toy.data().provider, "prefix", "sum: ", raising=False)
+def test_lines_without_the_prefix_of_the_models_task_are_reported(folder, tmp_path, capsys):
+    toy.add_task("toy_sums", task_cls=CorpusTask)
+    seqio.TaskRegistry.get("toy_sums").prefix = "sum: "
+    cfg = toy.data("validation", batch_size=2, mixture_or_task_name="toy_sums")
     (tmp_path / "a.txt").write_text("ab\n")
     (tmp_path / "b.txt").write_text("sum: ab\n")
     for name, prefix, is_said in (("a", "", True), ("a", "q: ", False), ("b", "", False)):
         path = f"{tmp_path}/{name}.txt"
-        infer(folder, tmp_path / "out", input_file=path, input_prefix=prefix)
+        infer(folder, tmp_path / "out", dataset_cfg=cfg, input_file=path, input_prefix=prefix)
         assert ("infer.input_prefix" in capsys.readouterr().err) == is_said
 
 

@@ -7,6 +7,7 @@ import types
 import pytest
 import seqio
 
+from fakes import toy
 from fakes.refuses import refuses
 from t5x.inference.text_file_task import line_task, longer_than
 
@@ -56,7 +57,7 @@ def test_a_prefix_is_encoded_and_not_shown(tmp_path):
 
 def test_targets_of_a_classifier_are_labels_and_encoded_as_their_pieces(tmp_path):
     labels = {"yes, but late": "y", "no": "n"}
-    like = types.SimpleNamespace(labels=lambda: labels, postprocessor=None)
+    like = toy.classifier("mails", labels)
     path = tmp_path / "a.jsonl"
     path.write_text("".join(json.dumps({"inputs": "a", "targets": t}) + "\n" for t in labels))
     task, found = examples(path, like=like)

@@ -1,5 +1,6 @@
 """MODEL_DIR: whether it can be written, and what describes the run in it."""
 
+import functools
 import pathlib
 import types
 
@@ -119,8 +120,8 @@ def test_a_run_keeps_its_vocabulary(tmp_path):
 def test_a_run_keeps_its_classes(tmp_path):
     own = Start(f"{tmp_path}/checkpoint_1", None)
     other = Start(own.path, RestoreCheckpointConfig(own.path))
-    task = lambda labels: types.SimpleNamespace(name="mood", labels=lambda: labels)
-    unlabelled = types.SimpleNamespace(name="text")
+    task = functools.partial(toy.classifier, "mood")
+    unlabelled = toy.classifier("text", {})
     labels = {"good": "g", "bad, or worse": "b"}
     model_dir.check_labels(own, [task(labels)])  # an older run has no such file
     describe(tmp_path, [task(labels), unlabelled])
@@ -157,8 +158,8 @@ def test_states_of_the_same_names_are_distinguished_by_the_runs_description(tmp_
 
 def test_the_labels_of_a_classifier_are_kept_where_a_converter_finds_them(tmp_path):
     run = TrainedRun(str(tmp_path), {})
-    describe(tmp_path, [types.SimpleNamespace(name="summaries")])
+    describe(tmp_path, [toy.classifier("summaries", {})])
     assert run.labels() == {}
     labels = {"yes, but late": "y", "так": "t"}
-    describe(tmp_path, [types.SimpleNamespace(name="mails", labels=lambda: labels)])
+    describe(tmp_path, [toy.classifier("mails", labels)])
     assert run.labels() == {"mails": labels}
