@@ -18,6 +18,7 @@ import tensorflow as tf
 from etils import epath
 
 from common.errors import Failure
+from common.metric_names import BASELINE
 from t5x import bad_steps, metrics
 from t5x.actions import mode_name, recall
 from t5x.array_types import HostBatch
@@ -31,7 +32,7 @@ from t5x.inference.filling import Filling
 from t5x.input_pipeline.record_counts import data_metrics, sum_over_hosts
 from t5x.input_pipeline.stream import TrainStream
 from t5x.loop import triggers
-from t5x.monitoring import flops
+from t5x.monitoring import compile_stats, flops
 from t5x.monitoring.event_log import EventLog, numeric_metrics
 from t5x.monitoring.metric_writers import MetricWriters
 from t5x.monitoring.progress_bar import Progress
@@ -283,7 +284,7 @@ class TrainingRun:
         if self.progress.peak_share:
             rate = figures["timing/steps_per_second"]
             figures["device/mfu"] = rate * self.progress.peak_share
-        if (held := flops.peak_bytes()) is not None:
+        if (held := compile_stats.peak_bytes()) is not None:
             figures["device/peak_bytes"] = float(held)
         return step, figures
 
@@ -472,7 +473,7 @@ def _listed(values: Mapping[str, Any]) -> str:
 
     First the overall metrics, then those of the baseline, then those of single classes.
     """
-    rank = lambda name: 0 if "/" not in name else 1 if name.startswith("baseline/") else 2
+    rank = lambda name: 0 if "/" not in name else 1 if name.startswith(BASELINE) else 2
     numbers = {k: values[k] for k in sorted(values, key=rank) if isinstance(values[k], int | float)}
     number = lambda v: f"{v:,}" if isinstance(v, int) else f"{v:.4g}"
     line = ""

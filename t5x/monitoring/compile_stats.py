@@ -49,3 +49,9 @@ class CompileStats:
                 )
         host = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         return "\n".join([*lines, f"This process: {host / GIB:.2f} GiB of the host at most."])
+
+
+def peak_bytes() -> int | None:
+    """Return the peak memory of the devices of this host, the largest, or None if unknown."""
+    stats = [device.memory_stats() or {} for device in jax.local_devices()]
+    return max((s["peak_bytes_in_use"] for s in stats if "peak_bytes_in_use" in s), default=None)

@@ -7,8 +7,6 @@ counts twice the forward pass. Lookups, norms, softmax and rematerialization do 
 from collections.abc import Mapping
 from typing import Any
 
-import jax
-
 # Dense bfloat16 FLOP/s of one JAX device by the beginning of its name, from the makers' data
 # sheets. On a TPU v2 or v3 a JAX device is half a chip.
 _PEAKS = {
@@ -97,9 +95,3 @@ def peak_share(
     if peak is None or not batch or (count := batch_flops(model, batch)) is None:
         return None
     return count / (devices * peak)
-
-
-def peak_bytes() -> int | None:
-    """Return the peak memory of the devices of this host, the largest, or None if unknown."""
-    stats = [device.memory_stats() or {} for device in jax.local_devices()]
-    return max((s["peak_bytes_in_use"] for s in stats if "peak_bytes_in_use" in s), default=None)

@@ -129,7 +129,7 @@ WRITERS = {
     "wandb": WandbWriter,
     "trackio": TrackioWriter,
 }
-_PACKAGES = {WandbWriter: "wandb", TrackioWriter: "trackio"}  # needed by nothing else
+_PACKAGES = {"WandbWriter": "wandb", "TrackioWriter": "trackio"}  # needed by nothing else
 MakeWriter = Callable[[str, str], metric_writers.MetricWriter]
 
 
@@ -144,9 +144,8 @@ def check_names(names: Sequence[str | MakeWriter]) -> None:
                 why=f"has {name!r}, which is not a writer",
                 to_set=f"set WRITERS to some of {sorted(WRITERS)}",
             )
-        classes = {writer.__name__: package for writer, package in _PACKAGES.items()}
         maker = WRITERS[name] if isinstance(name, str) else name
-        package = classes.get(getattr(maker, "__name__", ""))
+        package = _PACKAGES.get(getattr(maker, "__name__", ""))
         if package and importlib.util.find_spec(package) is None:
             raise UserError(
                 "watch.Watch.writers",
