@@ -22,7 +22,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from absl import logging
 from etils import epath
 
@@ -285,19 +284,13 @@ def _digests(state_dict: PyTree) -> dict[str, int]:
 
     Raise NonFiniteStateError if one of them is not finite.
     """
-
-    def inspect(array: Any) -> tuple[int, bool]:
-        if isinstance(array, jax.Array):
-            return digest_of(array), all_finite(array)
-        return checksums.digest(array), bool(np.isfinite(array).all())
-
     # One array at a time: many such programs at once deadlock on machines with few cores.
     arrays = {n: a for n, a in by_name(state_dict).items() if checksums.has_digest(a.dtype)}
-    inspected = {name: inspect(array) for name, array in arrays.items()}
-    if bad := [name for name, (_, finite) in inspected.items() if not finite]:
+    inspected = {name: (digest_of(array), all_finite(array)) for name, array in arrays.items()}
+    if bad := [name for name, (_, is_finite) in inspected.items() if not is_finite]:
         others = f" and {counted(len(bad) - 1, 'other array')}" if bad[1:] else ""
         raise NonFiniteStateError(
             f"The state holds NaN or infinity in {bad[0]}{others}; no checkpoint is written. "
             f"{REMEDY}"
         )
-    return {name: value for name, (value, _) in inspected.items()}
+    return {name: digest for name, (digest, _) in inspected.items()}

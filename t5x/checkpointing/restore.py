@@ -294,9 +294,10 @@ def _read_all(matched: Match, dtype: str | None) -> dict[str, Any]:
     return flat
 
 
-def digest_of(array: jax.Array) -> int:
-    """Return the digest of an array, the same on all hosts."""
-    return int(_digest_on_devices(array))
+def digest_of(array: jax.Array | np.ndarray) -> int:
+    """Return the digest of an array, computed where it is; the same on all hosts."""
+    on_devices = isinstance(array, jax.Array)
+    return int(_digest_on_devices(array) if on_devices else checksums.digest(array))
 
 
 def digest_of_all(tree: Any) -> str:
@@ -305,9 +306,10 @@ def digest_of_all(tree: Any) -> str:
     return f"{zlib.crc32(digests.encode()):08x}"
 
 
-def all_finite(array: jax.Array) -> bool:
-    """Return whether all of an array is finite, the same on all hosts."""
-    return bool(_all_finite_on_devices(array))
+def all_finite(array: jax.Array | np.ndarray) -> bool:
+    """Return whether all of an array is finite, computed where it is; the same on all hosts."""
+    on_devices = isinstance(array, jax.Array)
+    return bool(_all_finite_on_devices(array) if on_devices else np.isfinite(array).all())
 
 
 # Two programs, not one: their sums over the devices do not depend on each other. On a CPU with few
