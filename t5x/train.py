@@ -28,6 +28,7 @@ from typing import Any
 
 import jax
 import seqio
+from absl import logging
 
 from common import log
 from common.tables import CheckResult
@@ -250,7 +251,9 @@ def prepare(
     trainer.learning_rate_fn = rate
     publishing = publishable.NOT_ASKED
     if not start.is_own:
-        preconditions.check_rate(rate, model.optimizer_def, start, plan.total_steps)
+        optimizer = model.optimizer_def
+        if unusual := preconditions.check_rate(rate, optimizer, start, plan.total_steps):
+            logging.warning("%s", unusual)
         if not allow_unpublishable:
             lines = functools.partial(publishable.first_lines, cfg)
             publishing = publishable.check(model, specs, lines)

@@ -8,7 +8,6 @@ import seqio
 from common.errors import UserError
 from common.tables import CheckResult, counted, ok, warning
 from preflight.run_context import RunContext
-from t5x import schedules
 from t5x.loop import triggers
 from t5x.start import preconditions, selection_metric
 
@@ -24,9 +23,10 @@ def periods(context: RunContext) -> CheckResult:
     )
     triggers.check_periods(plan)
     triggers.check_end(plan, start.step)
-    rate = context.trainer.learning_rate_fn
+    rate, optimizer = context.trainer.learning_rate_fn, run.model.optimizer_def
+    unusual = None
     if not start.is_own:
-        schedules.check_start(rate, start.known_step, run.total_steps)
+        unusual = preconditions.check_rate(rate, optimizer, start, run.total_steps)
     figure = f"steps {start.step:,} to {run.total_steps:,}"
     if not left:
         to_set = f"set TRAIN_STEPS above {start.step}"
@@ -38,8 +38,7 @@ def periods(context: RunContext) -> CheckResult:
             f"{figure}, saved every {plan.save_period:,}: only the last step is saved",
             f"set {_PERIOD} to less than {left}",
         )
-    suits = None if start.is_own else getattr(run.model.optimizer_def, "usual_rates", None)
-    if suits and (unusual := suits.unusual(rate, start.step, run.total_steps)):
+    if unusual:
         return warning(unusual)
     evaluated = f"evaluated every {plan.eval_period:,}" if plan.eval_period else "never evaluated"
     return ok(f"{figure}, saved every {plan.save_period or 0:,}, {evaluated}")

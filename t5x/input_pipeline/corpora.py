@@ -33,16 +33,15 @@ class Corpora:
             _share_splits(cfg)
             self.sources = {task.name: source_of(task) for task in cfg.tasks_with_split}
 
-    def check(self, required: bool = True) -> None:
+    def check(self) -> None:
         """Read the first record of each corpus, on one host; use its files on all hosts.
 
         Warn if one batch reads the corpora many times. Raise UserError, with what exists, for a
-        missing column or corpus, and if the split is `required` and no task has it; tasks without
-        it are skipped later. Raise it also if the split is shuffled and has no order that can be
-        saved.
+        missing column or corpus, and for a split that no task has; tasks without it are skipped
+        later. Raise it also if the split is shuffled and has no order that can be saved.
         """
         cfg = self.cfg
-        if required and not cfg.tasks_with_split:
+        if not cfg.tasks_with_split:
             raise UserError(
                 "DatasetConfig.split",
                 self.split,

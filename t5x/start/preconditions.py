@@ -16,7 +16,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from absl import logging
 
 from common.errors import UserError
 from common.tables import data_size
@@ -145,15 +144,14 @@ def check_inference(
 
 def check_rate(
     rate: Callable[..., jax.Array], optimizer: Any, start: Start, total_steps: int
-) -> None:
-    """Warn of a schedule that does not suit the start of a run, or its optimizer.
+) -> str | None:
+    """Return why a schedule does not suit the optimizer, None if it does.
 
     Raise UserError if it has ended before the start, or never ends although it must.
     """
     schedules.check_start(rate, start.known_step, total_steps)
     suits = getattr(optimizer, "usual_rates", None)
-    if suits and (unusual := suits.unusual(rate, start.step, total_steps)):
-        logging.warning("%s", unusual)
+    return suits.unusual(rate, start.step, total_steps) if suits else None
 
 
 def check_memory(

@@ -35,7 +35,6 @@ def test_the_first_record_is_read_of_each_task_that_has_the_split(monkeypatch):
     assert one.listings == [["dev.txt"]]
     with refuses("DatasetConfig.split", "test"):
         Corpora(toy.data("test")).check()
-    Corpora(toy.data("test")).check(required=False)
     assert Corpora(toy.data(use_cached=True)).sources == {}
 
 
