@@ -27,14 +27,15 @@ def keep_programs(environment: Mapping[str, str]) -> None:
     Programs in a bucket are not verified: each host of a pod would read all of them at each start,
     and whoever can write programs there can write their checksums too.
     """
-    is_own = getattr(jax.config, "jax_compilation_cache_dir") is None  # noqa: B009 (unknown to mypy)
+    folder = getattr(jax.config, "jax_compilation_cache_dir")  # noqa: B009 (unknown to mypy)
+    is_own = folder is None
     if is_own:
         caches = environment.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-        jax.config.update("jax_compilation_cache_dir", os.path.join(caches, "t5x", "programs"))
+        folder = os.path.join(caches, "t5x", "programs")
+        jax.config.update("jax_compilation_cache_dir", folder)
     if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in environment:
         # JAX keeps programs that took a second. A start also compiles dozens of smaller ones.
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
-    folder = getattr(jax.config, "jax_compilation_cache_dir")  # noqa: B009
     if folder and "://" not in folder:
         programs = pathlib.Path(folder)
         _delete_damaged(programs, without_checksum=is_own)
