@@ -192,10 +192,8 @@ def infer(
       UserError: a setting is wrong; raised before anything is decoded.
     """
     preconditions.check_shares(mode, shard_id, num_shards)
-    notes = {"input_prefix": input_prefix, **decoding_notes(model)}
     if input_file is not None:
         dataset_cfg = replace_task_by_lines(dataset_cfg, input_file, input_prefix, model, mode)
-        notes["input_file"] = dataset_cfg.provider.source.fingerprint
     preconditions.check_inference(
         model, partitioner, dataset_cfg, output_dir, verify_matching_vocabs_fn
     )
@@ -212,10 +210,19 @@ def infer(
     if shard_id == 0:
         summarize_config_fn(output_dir, None, 0)
     params, _ = restorer(checkpoint)
-    notes |= {"checkpoint": checkpoint, "parameters": digest_of_all(params)}
-    notes |= {"seed": dataset_cfg.seed, "split": dataset_cfg.split, "max_examples": max_examples}
-    notes |= {"lengths": dict(dataset_cfg.task_feature_lengths or {})}
-    notes |= {"output_vocab_feature_name": output_vocab_feature_name}
+    notes = {  # all that the lines depend on, apart from the examples
+        "checkpoint": checkpoint,
+        "parameters": digest_of_all(params),
+        "seed": dataset_cfg.seed,
+        "split": dataset_cfg.split,
+        "max_examples": max_examples,
+        "lengths": dict(dataset_cfg.task_feature_lengths or {}),
+        "output_vocab_feature_name": output_vocab_feature_name,
+        "input_prefix": input_prefix,
+        **decoding_notes(model),
+    }
+    if input_file is not None:
+        notes["input_file"] = dataset_cfg.provider.source.fingerprint
 
     def compute(features: Sequence[Example]) -> list[Any]:
         results = predictor(mode, params, features)

@@ -62,11 +62,10 @@ class InferenceEvaluator:
 
         `passing` wraps the iteration over batches.
         """
-        self.predictor.passing = passing
 
         def run(mode: str, dataset: tf.data.Dataset, *_) -> list[tuple[int, Any]]:
             pairs = list(dataset.as_numpy_iterator())
-            outputs = self.predictor(mode, params, [example for _, example in pairs])
+            outputs = self.predictor(mode, params, [example for _, example in pairs], passing)
             return [(int(i), output) for (i, _), output in zip(pairs, outputs, strict=True)]
 
         def predict_with_aux(dataset, *_):

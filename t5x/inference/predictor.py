@@ -33,7 +33,6 @@ class Predictor:
         partitioner.check_batch(batch_size, None, "utils.DatasetConfig.batch_size")
         self.model, self.partitioner, self.batch_size = model, partitioner, batch_size
         self.length_buckets = length_buckets
-        self.passing: Callable[[Iterable], Iterable] = iter  # wraps the iteration over batches
 
     @functools.cached_property
     def _steps(self) -> dict[str, Any]:
@@ -55,30 +54,31 @@ class Predictor:
             ),
         }
 
-    def __call__(self, mode: str, params: Any, examples: Iterable[Example]) -> list[Any]:
+    def __call__(
+        self,
+        mode: str,
+        params: Params,
+        examples: Iterable[Example],
+        passing: Callable[[Iterable], Iterable] = iter,
+    ) -> list[Any]:
         """Return the results of `mode` for each example, in their order.
 
         A result is int32 [T] for 'predict', a float32 for 'score', and a pair of ids and a dict for
-        'predict_with_aux'.
+        'predict_with_aux'. `passing` wraps the iteration over batches.
         """
-        params = self.decoding_params(params) if mode != "score" else self._gathered(params)
+        # Gathered along `data` once, as otherwise every decoded token would wait for a gather.
+        params = jax.device_put(params, jax.tree.map(lambda x: gathered(x.sharding), params))
+        if mode != "score":
+            params = self._steps["decoding_params"](params)
         results: dict[int, Any] = {}
         pending = None
-        for batch, indices, seed in self.passing(self.batches(examples)):
+        for batch, indices, seed in passing(self.batches(examples)):
             started = self._steps[mode](params, batch, seed), indices
             if pending:  # read while the next batch is computed
                 results |= _rows(*pending)
             pending = started
         results |= _rows(*pending) if pending else {}
         return [results[index] for index in range(len(results))]
-
-    def _gathered(self, params: Params) -> Params:
-        # Gathered along `data` once, as otherwise every decoded token would wait for a gather.
-        return jax.device_put(params, jax.tree.map(lambda x: gathered(x.sharding), params))
-
-    def decoding_params(self, params: Params) -> Params:
-        """Return the parameters laid out for decoding many batches."""
-        return self._steps["decoding_params"](self._gathered(params))
 
     def lower(
         self, mode: str, params: Any, example: Mapping[str, jax.ShapeDtypeStruct]

@@ -31,7 +31,7 @@ def test_metrics_are_computed_in_the_examples_order(case, monkeypatch, tmp_path)
     cfg = toy.data("validation", batch_size=6)
     evaluator = InferenceEvaluator(cfg, seqio.Evaluator, model, partitioner, str(tmp_path))
 
-    def copy(mode, params, examples):
+    def copy(mode, params, examples, *_):
         examples = list(examples)
         if mode == "score":
             return [float(i) for i in range(len(examples))]
