@@ -19,12 +19,14 @@ import rich.text
 from t5x.metrics import UNNORMALIZED_LOSS, unnormalized_loss
 from t5x.monitoring.throughput import Rates, Throughput
 
+_LINE_SECONDS = 60.0  # between two lines, where there is no terminal
+
 
 class Progress:
     """Shows one run on stderr or another console; processes other than the first show nothing.
 
     `peak_share` is the MFU at one step a second, None if unknown; see `flops.peak_share`. Without a
-    terminal a line is printed every `interval` seconds.
+    terminal a line is printed once a minute.
     """
 
     def __init__(
@@ -33,11 +35,10 @@ class Progress:
         first_step: int,
         console: rich.console.Console | None = None,
         peak_share: float | None = None,
-        interval: float = 60.0,
         clock: Callable[[], float] = time.monotonic,
     ):
         self.total_steps, self.peak_share = total_steps, peak_share
-        self.interval, self._clock, self._printed = interval, clock, clock()
+        self._clock, self._printed = clock, clock()
         self.throughput, self._last_saved = Throughput(clock=clock), ""
         self.console = console or rich.console.Console(
             file=sys.stderr,
@@ -75,7 +76,7 @@ class Progress:
             self._bar.update(self._task, completed=step)
             return
         self.throughput.step(sums["target_positions"] + sums.get("input_positions", 0.0), waited)
-        due = self._clock() - self._printed >= self.interval
+        due = self._clock() - self._printed >= _LINE_SECONDS
         if not (self.console.is_terminal or due):
             return
         rates = self.throughput.rates()
