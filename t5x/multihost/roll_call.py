@@ -33,7 +33,8 @@ from t5x.multihost.worker import Worker
 # error. What is no report is ignored.
 
 Facts = Mapping[str, str]
-_ALL_WELL, _MISSING, _DIFFERENT = 200, 408, 409  # verdicts
+_ALL_WELL = 200
+_STATUS: dict[type[CommandError], int] = {Failure: 408, UserError: 409}  # of the other verdicts
 _SPARE_SECONDS = 20.0  # for an answer on its way
 _CONNECTION_SECONDS = 5.0  # for a connection, and for each part of a report
 _LOG_SECONDS = 30.0
@@ -105,8 +106,7 @@ def _collect(worker: Worker, mine: Facts, seconds: float) -> CommandError | None
             if (index := int(self.path.removeprefix("/"))) in range(1, worker.count):
                 reports[index] = theirs
                 is_known.wait()
-                is_missing = isinstance(error, Failure)
-                self.send_response(_MISSING if is_missing else _DIFFERENT if error else _ALL_WELL)
+                self.send_response(_STATUS[type(error)] if error else _ALL_WELL)
                 self.end_headers()
                 self.wfile.write(json.dumps(error.as_fields if error else {}).encode())
 
@@ -152,10 +152,10 @@ def _report(worker: Worker, mine: Facts, seconds: float) -> CommandError | None:
             answer = connection.getresponse()
             if answer.status == _ALL_WELL:
                 return None
-            if answer.status in (_MISSING, _DIFFERENT):
-                kind = Failure if answer.status == _MISSING else UserError
-                fields = json.loads(answer.read())
-                return kind(**{name: printable(text) for name, text in fields.items()})
+            for kind, status in _STATUS.items():
+                if answer.status == status:
+                    fields = json.loads(answer.read())
+                    return kind(**{name: printable(text) for name, text in fields.items()})
         time.sleep(0.5)
     return _absent([0], worker, seconds)
 
