@@ -86,7 +86,7 @@ class CommandError(Exception):
         return {"why": self.fault, "to_set": self.to_set}
 
     def __str__(self):
-        return f"{self.fault}{f'; {self.to_set}' if self.to_set else ''}".rstrip(".") + "."
+        return "; ".join(filter(None, (self.fault, self.to_set))).rstrip(".") + "."
 
 
 class UserError(CommandError, ValueError):

@@ -210,7 +210,7 @@ def main(argv: list[str] | None = None) -> None:
     flags: argparse.Namespace = parser.parse_args(argv)
     check_name(flags.name, "NAME")
     if (flags.targets is None) == (flags.label is None):
-        raise UserError(why="give --targets, texts to write, or --label, a class, and not both")
+        raise UserError(to_set="give --targets, texts to write, or --label, a class, and not both")
     if flags.label and not flags.rows:
         raise UserError("--label", why="is a column", to_set="give --rows, the files that have it")
     check_free(flags.name)

@@ -168,7 +168,9 @@ class HfCheckpoint:
         """Read config.json and the headers; raise UserError if one is missing or damaged."""
         if not (folder / "config.json").is_file():
             raise UserError(
-                str(folder), why="has no config.json", to_set="give a Hugging Face model's folder"
+                f"{folder}/config.json",
+                why="is missing",
+                to_set="give a Hugging Face model's folder",
             )
         return cls(folder, read_json(folder, "config.json"), _weights(folder))
 

@@ -58,16 +58,16 @@ class SaveCheckpointConfig:
         names_one = kind in ("training_eval", "inference_eval") and len(rest) == 2
         if self.keep_best and not names_one:
             raise UserError(
-                "SaveCheckpointConfig.metric",
-                self.metric,
-                f"which names no metric of a task, but keep_best is {self.keep_best}",
+                "SaveCheckpointConfig.keep_best",
+                self.keep_best,
+                f"but SaveCheckpointConfig.metric is {self.metric!r}, which names no metric",
                 "set metric to 'inference_eval/<task>/<name>' or 'training_eval/<task>/<name>'",
             )
         if self.metric and not self.keep_best:
             raise UserError(
-                "SaveCheckpointConfig.keep_best",
-                self.keep_best,
-                f"so no checkpoint is kept for SaveCheckpointConfig.metric {self.metric!r}",
+                "SaveCheckpointConfig.metric",
+                self.metric,
+                f"but SaveCheckpointConfig.keep_best is {self.keep_best}, so no checkpoint is kept",
                 "set keep_best to 1 or more",
             )
 

@@ -75,8 +75,10 @@ def find(text: str) -> Language:
         return max(matches, key=_size)
     if name in ENGLISH:
         raise UserError(
-            "FineWeb-2",
-            why="has every language but English, which is FineWeb: "
+            "language",
+            text,
+            "but FineWeb-2 has every language but English, which is FineWeb",
+            "read it by "
             'CorpusSource("HuggingFaceFW/fineweb", "sample-350BT", held_out={"validation": 0.01})',
         )
     if matches := languages_called(text):

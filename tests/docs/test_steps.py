@@ -83,7 +83,7 @@ CHANGES = (
     ),
     Change(r"t5x\.infer", instead=(("checkpoint_300", "checkpoint_20"),)),
     Change(
-        r"launch/evaluate\.sh",
+        r"python -m evaluation ",
         "--text data/ro_mini/validation.jsonl --pairs pairs.jsonl --passages 6 --max_chars 400",
     ),
     Change(r"(train\.sh quality_base|quality_base\.gin)", SMALL_T5),

@@ -303,7 +303,7 @@ COMMANDS = {
         {files} --language ro --out {files}/text.txt/out.json
     """,
     "evaluation.finetune": """
-        summary --model {files} --out {folder}/out --language ro -> Romanian
+        summary --model {files} --out {folder}/out --language ro
         topic --language ro --out {folder}/out --model | {files}/absent -> absent
         topic --language ro --model {files} --out {folder}/out | --sedes 2 | --seeds 0
     """,
@@ -313,7 +313,7 @@ COMMANDS = {
         ""
         {files} -o | {folder}/absent/report.html | {folder} | "" | {files}/text.txt/report.html
         {files} -o /proc/report.html
-        {files} --png | {files}/text.txt/loss.png | {folder} | {folder}/loss.png -> loss
+        {files} --png | {files}/text.txt/loss.png | {folder} | {folder}/loss.png -> MODEL_DIR
         {files} --watch | 0 | -5 | nan | soon
         {files} --nosuch
     """,

@@ -172,7 +172,9 @@ def main(arguments: Sequence[str]) -> None:
         case _:
             raise UserError(
                 "the command",
-                why="must be `settings RUN`, `read`, or `write LINES PREDICTIONS`",
+                " ".join(arguments),
+                "which is none of three",
+                "use `settings RUN`, `read`, or `write LINES PREDICTIONS`",
             )
 
 

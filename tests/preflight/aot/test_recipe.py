@@ -2,6 +2,7 @@
 
 import pytest
 
+from fakes.refuses import refuses
 from preflight.aot import recipe
 from preflight.aot.recipe import Recipe
 
@@ -33,5 +34,5 @@ def test_a_cooldown_branch_starts_from_its_source_and_ends_relative_to_it():
     restore = run.checkpoint_cfg.restore
     assert (restore.path, restore.restore_dataset) == ("runs/long/checkpoint_200", True)
     own = Recipe((TINY,), (*flags, "MODEL_DIR = 'runs/long'"))
-    with pytest.raises(ValueError, match=r"MODEL_DIR is runs/long, the run of train.cooldown_from"):
+    with refuses("MODEL_DIR", "runs/long"):
         recipe.load(own)

@@ -32,7 +32,7 @@ def test_an_unknown_language_gets_the_nearest(text, similar):
 
 
 def test_english_is_another_corpus():
-    with refuses("FineWeb-2"):
+    with refuses("language"):
         table.find("English")
 
 
