@@ -6,6 +6,7 @@ An example's inputs are a few letters, its targets the same letters: `abca` to `
 import functools
 import pathlib
 from collections.abc import Mapping
+from typing import ClassVar
 from unittest import mock
 
 import flax
@@ -153,6 +154,30 @@ def rate(step):
     return schedules.create_learning_rate_scheduler("constant", base_learning_rate=0.3)(step)
 
 
+class SharedTrainer(Trainer):
+    """A trainer of `shared_model` that traces equal train steps once a process, not once a run.
+
+    A program depends on what its key holds: the shapes and shardings of the state and the batch,
+    the mesh and its rules, the learning rate and the trainer's settings. Other models, which a test
+    may change between two runs, are traced in each run. A test that patches what is traced passes
+    `trainer_cls`.
+    """
+
+    _lowered: ClassVar[dict[tuple, jax.stages.Lowered]] = {}
+
+    def lower(self, batch):
+        """Return the train step of an equal trainer if there was one, else its own."""
+        if self.model is not shared_model():
+            return super().lower(batch)
+        shapes, structure = jax.tree.flatten((self.specs.state, dict(batch)))
+        mesh = (self.partitioner.mesh, tuple(self.partitioner.rules))
+        settings = (self.learning_rate_fn, self.num_microbatches, self.bad_steps, self.rng.dtype)
+        key = (structure, *shapes, *mesh, *settings, *sorted(self.xla_options.items()))
+        if key not in self._lowered:
+            self._lowered[key] = super().lower(batch)
+        return self._lowered[key]
+
+
 def train(model_dir, save=None, restore=None, trainer=None, **changes):
     """Call `train.train` with short periods, one device and two shards, and return its result.
 
@@ -167,7 +192,7 @@ def train(model_dir, save=None, restore=None, trainer=None, **changes):
         "infer_eval_dataset_cfg": None,
         "checkpoint_cfg": CheckpointConfig(SaveCheckpointConfig(**save), restore),
         "partitioner": PjitPartitioner(devices=jax.devices()[:1]),
-        "trainer_cls": functools.partial(Trainer, **trainer),
+        "trainer_cls": functools.partial(SharedTrainer, **trainer),
         "model_dir": str(model_dir),
         "total_steps": 8,
         "eval_steps": 1,
