@@ -3,7 +3,6 @@
 import ast
 import contextlib
 import hashlib
-import itertools
 import json
 import os
 import shutil
@@ -157,8 +156,8 @@ def test_no_callable_is_reached_by_a_runs_gin(hostile, tmp_path):
     before, found = set(sys.modules), list(callables())
     assert len(found) > 1000
     usual = "MIXTURE_OR_TASK_NAME = 'a'\nTASK_FEATURE_LENGTHS = {'inputs': 8}"
-    for some in itertools.batched(found, len(fields)):
-        attack = [usual]
+    for start in range(0, len(found), len(fields)):
+        attack, some = [usual], found[start : start + len(fields)]
         for i, ((module, name), field) in enumerate(zip(some, fields, strict=False)):
             value = f"%X{i}" if i % 2 else f"[@{name}()]"
             attack += [f"import {module}", f"X{i} = @{name}()", f"{name}.x = %X{i}"]

@@ -9,7 +9,7 @@ import pytest
 from fakes import toy
 from t5x import precompile as precompile_script
 from t5x.inference.predictor import Predictor
-from t5x.partitioning import PjitPartitioner
+from t5x.partitioning import PjitPartitioner, gathered
 from t5x.train_state import state_specs
 from t5x.trainer import Trainer
 
@@ -73,11 +73,12 @@ def test_decoding_finds_all_its_programs(compiled_ahead):
         example["encoder_input_tokens"][:length] = 5
         (batch, _, number), *_ = predictor.batches([example])
         assert batch["encoder_input_tokens"].shape == (6, -(-length // 8) * 8)
-        for mode, given in (
-            ("predict", predictor.decoding_params(params)),
-            ("score", predictor._gathered(params)),
+        placed = jax.device_put(params, jax.tree.map(lambda x: gathered(x.sharding), params))
+        for mode, arguments in (
+            ("predict", predictor._steps["decoding_params"](placed)),
+            ("score", placed),
         ):
-            lowered = predictor._steps[mode].lower(given, batch, number).as_text()
+            lowered = predictor._steps[mode].lower(arguments, batch, number).as_text()
             assert lowered in programs
 
 
