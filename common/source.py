@@ -163,9 +163,18 @@ class PlainSource(Source):
         """Whether any number of shards is supported."""
         return self._source.supports_arbitrary_sharding
 
+    @property
+    def performs_internal_shuffling(self) -> bool:
+        """Whether the source shuffles by itself."""
+        return self._source.performs_internal_shuffling
+
     def list_shards(self, split: str) -> Sequence[str]:
         """Return the names of the source's own shards."""
         return self._source.list_shards(split)
+
+    def num_input_examples(self, split: str) -> int | None:
+        """Return the number of examples of a split, None if it is unknown."""
+        return self._source.num_input_examples(split)
 
     def get_dataset(self, split="train", shuffle=True, seed=None, shard_info=None):
         """Return the dataset of the source."""

@@ -17,7 +17,7 @@ import tensorflow as tf
 import gin
 from common import arguments
 from common.errors import UserError
-from common.source import EPOCHS, PARTS, CorpusTask, Reading, Source, source_of
+from common.source import EPOCHS, PARTS, CorpusTask, PlainSource, Reading, Source, source_of
 from common.tables import CheckResult
 
 
@@ -163,36 +163,18 @@ class Task(CorpusTask):
             )
 
 
-class _ReadSource(seqio.DataSource):
+class _ReadSource(PlainSource):
     """A source for seqio, with a reading that seqio does not pass on."""
 
     def __init__(self, source: Source, reading: Reading):
-        super().__init__((), caching_permitted=source.caching_permitted)
-        self._source, self._reading = source, reading
-
-    @property
-    def splits(self) -> Sequence[str]:
-        return self._source.splits
-
-    @property
-    def supports_arbitrary_sharding(self) -> bool:
-        return self._source.supports_arbitrary_sharding
-
-    @property
-    def performs_internal_shuffling(self) -> bool:
-        return self._source.performs_internal_shuffling
-
-    def list_shards(self, split: str) -> Sequence[str]:
-        return self._source.list_shards(split)
-
-    def num_input_examples(self, split: str) -> int | None:
-        return self._source.num_input_examples(split)
+        super().__init__(source)
+        self._opened, self._reading = source, reading
 
     def get_dataset(self, split="train", shuffle=True, seed=None, shard_info=None):
         shard = shard_info or seqio.ShardInfo(0, 1)
         asked = {"split": split, "shuffle": shuffle, "seed": seed}
         shares = {"shard": shard.index, "shards": shard.num_shards}
-        return self._source.open(split, dataclasses.replace(self._reading, **asked, **shares))
+        return self._opened.open(split, dataclasses.replace(self._reading, **asked, **shares))
 
 
 def note(task: Task, made_from: seqio.Task) -> None:

@@ -248,10 +248,8 @@ class Catalog:
             if not self._function:
                 raise
             setting = f"{self._function.__module__}.{self._function.__name__}"
-            to_set = f"put it there, or set an argument of {setting}"
-            fault = UserError(error.setting, error.value, error.why, to_set)
-            fault.where = error.where
-            raise fault from error
+            error.to_set = f"put it there, or set an argument of {setting}"
+            raise
 
     def _no_split(self, split: str, splits: Iterable[str]) -> UserError:
         to_set = "name its files by `files`, or its own name in the corpus by `splits`"
