@@ -1,17 +1,18 @@
-"""A network's sizes, read from a run's gin or a config.json, and written as a config.json.
+"""A network's sizes: read from a run's gin or a config.json, and turned into a config.json.
 
     sizes = read_gin(Bindings.follow(Path("t5x/examples/t5/t5_1_1/base.gin"), [ROOT]))
     sizes.config()                      # {"model_type": "t5", "d_model": 768, …}
     read_config(sizes.config()) == sizes  # True
 
-Each class repeats the fields and defaults of one configuration of the trainer's networks, since
-importing that would load jax. (tests/convert/test_sizes.py holds them equal.) A setting of a
-config.json is one of these:
+Each network of the trainer has a class here, which repeats the fields and defaults of its
+configuration, since importing that would load jax. (tests/convert/test_sizes.py holds the two
+equal.) No weights are read here. A setting of a config.json is one of these:
 
-- kept: a field made by `_key` has one key; `_derived` and `_read` map the other fields
-- refused: `constants` are keys whose value the network cannot change
+- kept: a field holds it. `_key` names its key; where field and key differ in more than name,
+  `_read` reads the key and `_derived` writes it
+- refused: the network knows only one value of it, which `constants` lists; another is a UserError
 - without effect: `NO_EFFECT` lists keys that change neither a logit nor a generated id
-- unknown: `unknown` returns the rest
+- unknown: all others, which `unknown` returns
 """
 
 import abc
@@ -303,7 +304,7 @@ class T5Sizes(Sizes):
                 word,
                 f"but the trainer's T5 computes {', '.join(_ACTIVATIONS)} only",
             )
-        # The same in two keys of transformers, which wins.
+        # transformers may state the same in two other keys, which then win.
         gate, _, name = word.rpartition("-")
         for key, value in {
             "dense_act_fn": "gelu_new" if word == "gated-gelu" else name,

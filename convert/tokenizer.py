@@ -197,7 +197,7 @@ class TokenizerFolder(NamedTuple):
 
     @property
     def tokenizer_class(self) -> str:
-        """The class of transformers that its configuration names, else an empty text."""
+        """The tokenizer class that tokenizer_config.json names, "" if it names none."""
         return self._json(_CONFIG).get("tokenizer_class") or ""
 
     def _contents(self) -> Iterator[tuple[str, bytes]]:

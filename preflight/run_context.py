@@ -175,9 +175,9 @@ class RunContext:
             raise
 
     def splits(self, task: seqio.Task) -> Sequence[str]:
-        """Return the names of a task's splits; a slice of one is among them.
+        """Return the names of a task's splits; `in` also finds a slice of one.
 
-        Raise NotChecked if they are those that a remote corpus has, which cannot be asked.
+        Raise NotChecked if only a remote corpus knows the names, and it cannot be asked.
         """
         source = task.source
         if isinstance(source, CorpusSource) and not source.catalog.knows_splits:

@@ -2,14 +2,20 @@ r"""Train a recipe, or resume its run.
 
     python -m t5x.train --gin_file=gin/ro_t5x_tiny.gin --gin.MODEL_DIR='"runs/tiny"'
 
-Often set are --gin.TRAIN_STEPS, --gin.BATCH_SIZE and --gin.TASK_FEATURE_LENGTHS; docs/settings.md
-lists all. --dry_run checks everything and trains nothing.
+The flags set most often are --gin.TRAIN_STEPS, --gin.BATCH_SIZE and
+--gin.TASK_FEATURE_LENGTHS; docs/settings.md lists all. --dry_run checks everything and trains
+nothing.
 
-The configuration is checked before the devices are used. Then the run resumes from its newest
-complete checkpoint, data position included, or starts. It writes to MODEL_DIR `checkpoint_<step>/`,
-`config.gin`, `vocabulary.model`, TensorBoard events under `train/` and `training_eval/<task>/`,
-inference results under `inference_eval/`, events with their times in `events.jsonl`, and the
-libraries' logs in `log_<host>.txt`.
+The trainer checks the configuration before it uses the devices. If MODEL_DIR holds checkpoints,
+the run resumes from the newest undamaged one, and from its data position if that was saved. If
+not, the run starts from the checkpoint of another run that the recipe names, or else from step 0.
+If the run has reached TRAIN_STEPS, the command says so and ends. Only one run at a time trains in
+a MODEL_DIR.
+
+The run writes these to MODEL_DIR: `checkpoint_<step>/`, `config.gin`, `vocabulary.model`,
+TensorBoard events under `train/` and `training_eval/<task>/`, inference results under
+`inference_eval/`, events with their times in `events.jsonl`, and the libraries' logs in
+`log_<host>.txt`.
 """
 
 import sys

@@ -1,20 +1,23 @@
-"""Write the task, the recipe and the launch script of a language or of your own text.
+"""Write the task, the recipe and the launch script that train a model on a language or your text.
 
     python -m tasks.new_language czech --size base
     python -m tasks.new_language --corpus "/data/*.txt" --name uk --size tiny
     python -m tasks.new_language georgian --from google/umt5-small --keep ron,bul,eng
 
-The first writes tasks/czech.py, gin/cs_t5x_base.gin and launch/cs_t5x_base.sh, for FineWeb-2; the
-second the same for files of yours. Both print the three commands that follow: they train the
-vocabulary, train the model and convert it. A language is a code such as ces_Latn or cs, its English
-name, or its own; --name calls its files otherwise. Without --size the amount of text decides. The
-files are yours to change; existing ones are kept unless --overwrite is given.
+The first command writes tasks/czech.py, gin/cs_t5x_base.gin and launch/cs_t5x_base.sh, which read
+FineWeb-2. The second writes such files for text of yours. Both print the three commands that
+follow: they train the vocabulary, train the model and convert it. Name a language by a code such
+as ces_Latn or cs, by its English name, or by its own name. --name gives the files another name.
+Without --size, the amount of text decides the size. The files are yours to change. If one of them
+exists, the command writes nothing; with --overwrite, it replaces them.
 
-With --from a language is added to a model that exists (`tasks.scaffold.added_language`): a Hugging
-Face T5, mT5, umT5, ByT5, XLM-R, RoBERTa or ModernBERT, or a run of your own. --keep names the
-languages that stay, whose text is read too (`eng=/data/en/*.txt` for files of yours); the
-vocabulary is cut to them. With --keep all no piece is cut. With --decay_only the new language is
-read while the learning rate falls, and only the others before.
+With --from, the files add the language to an existing model (`tasks.scaffold.added_language`): a
+Hugging Face T5, mT5, umT5, ByT5, XLM-R, RoBERTa or ModernBERT, or a run of your own. --from needs
+--keep, which names the languages that the model keeps. The run reads their text too
+(`eng=/data/en/*.txt` names files of yours), and the vocabulary loses the pieces that only other
+languages use. With --keep all, the vocabulary loses no piece, and the run reads the new language
+only. With --decay_only, the run first reads the kept languages alone; it reads the new one too
+while the learning rate falls.
 """
 
 if __name__ == "__main__":  # before any library writes to stderr

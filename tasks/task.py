@@ -1,9 +1,11 @@
-"""The task of all tasks: a seqio task that finds its cache and says what each dataset is for.
+"""The class of all tasks here: a seqio task that tells its steps how, and for what, it is read.
 
     seqio.TaskRegistry.add(name, source=…, preprocessors=[…], task_cls=Task)
 
-A preprocessor that has a parameter `reading` gets the dataset's `common.source.Reading`. A cache is
-found in `tasks.cache.folders.paths` (gin) and the folders of `seqio.add_global_cache_dirs`.
+`get_dataset` passes a `common.source.Reading` to the source, if that is a `common.source.Source`,
+and to each preprocessor that has a parameter `reading`. If the source can repeat itself exactly,
+it does so, instead of seqio. A task looks for its cache in `tasks.cache.folders.paths` (gin) and
+in the folders of `seqio.add_global_cache_dirs`.
 """
 
 import copy

@@ -52,7 +52,7 @@ class Figures:
 
 
 class Price:
-    """The cost of `steps` steps of these figures on `tpu`; all seconds are of one step."""
+    """What `steps` steps with these figures cost on `tpu`; each `..._seconds` is for one step."""
 
     def __init__(self, figures: Figures, tpu: Slice, steps: float):
         # The state is read and written; what the step computes is written and read.

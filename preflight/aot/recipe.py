@@ -42,7 +42,7 @@ class Recipe:
 
 @functools.cache
 def _main_module() -> types.ModuleType:
-    """Return a `__main__` for gin files, whose `train` returns its arguments and defaults."""
+    """Return a `__main__` for gin files; its `train` returns its arguments, with defaults."""
     signature = inspect.signature(train_script.train)
 
     def train(**arguments: Any) -> argparse.Namespace:

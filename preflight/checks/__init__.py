@@ -1,1 +1,1 @@
-"""The checks: `checklist` lists and runs them all; each other module has one subject's checks."""
+"""The checks: `checklist` lists and runs them; each other module has those of one subject."""

@@ -1,4 +1,8 @@
-"""The ordered list of all checks in this package, and the function that makes them."""
+"""Lists all checks of preflight in their order, and runs them (`check_recipe`).
+
+The other modules of this package hold most checks. Those of the gin files are in
+`preflight.aot.recipe`, and those of a sample of the corpus in `tasks.look.lines`.
+"""
 
 import argparse
 import functools
@@ -104,7 +108,7 @@ def check_step(
 ) -> list[CheckResult]:
     """Return the results of the compiled step.
 
-    The devices that are there neither count the traffic between them nor decode.
+    If the slice is this machine's own devices, "collectives" and "decoding" are left out.
     """
     say(f"Compiling the train step of {recipe.name} for {context.tpu.name}: this takes minutes.")
     trial = Trial()

@@ -1,10 +1,16 @@
-"""Restore a checkpoint to the devices, each process reading only the parts it holds.
+"""Restore a checkpoint to the devices; each process reads only the parts that it holds.
 
   like = {"target": {"encoder": {…: jax.ShapeDtypeStruct((512, 64), "float32", sharding=…)}}, …}
   restored = restore("runs/tiny/checkpoint_2000", like)                 # to resume: all must fit
   restored = restore(path, like, config, initial=make_initial_state)    # to start from another run
 
-Shapes are compared before arrays are read. Saved on one topology, restored on any other.
+`config` says under which names the arrays are found, and what may be missing. `initial` makes the
+values that the checkpoint lacks. `match` compares all names and shapes before any array is read.
+The devices need not be those that saved the checkpoint. `t5x.start.checkpoint` chooses the
+checkpoint.
+
+`digest_of` and `all_finite` inspect an array where it is: here after it was read, and in
+`t5x.checkpoints` before it is saved.
 """
 
 import concurrent.futures

@@ -1,18 +1,22 @@
-"""The training stream: virtual shards of a host → examples → rows → batches, and its position.
+"""The training batches of one host, as a stream that saves its position; and evaluation batches.
 
   stream = TrainStream(cfg, model.FEATURE_CONVERTER_CLS, rows=partitioner.host_rows(128), seed=0)
   batch = next(stream)                # {'encoder_input_tokens': int32 [rows, I], …} of this host
   stream.save(folder); stream.restore(folder)
 
-A global batch consists of virtual shards: each has its own pipeline over its own share of the
-corpus and fills its own rows. Their number is chosen when a run begins (`SHARDS`, or one a host if
-there are more hosts) and saved with its position. A host runs the shards whose rows its devices
-need; if hosts outnumber shards, several run the same shard and each takes its own rows of it. So
-the batch at step n, and a saved position, do not depend on the number of hosts:
+The rows of a global batch are divided among virtual shards. Each shard reads its own share of the
+corpus and makes its own rows from it: examples → rows → batch. `shard_count` chooses the number of
+shards when a run begins, and a saved position keeps it. A host runs the shards whose rows its
+devices need. If there are more hosts than shards, several hosts run the same shard, and each takes
+its own rows of it. So the batch at step n, and a saved position, do not depend on the number of
+hosts:
 
     batch of 8 rows, 4 shards      rows 0 1 | 2 3 | 4 5 | 6 7     shard 0 | 1 | 2 | 3
     2 hosts                        the first runs shards 0 and 1, the second 2 and 3
     8 hosts                        hosts 0 and 1 both run shard 0; each takes one row of it
+
+`eval_sets` makes the batches that measure the loss. Every host reads all of them, as one shard,
+and keeps its own rows. They have no position.
 """
 
 import dataclasses

@@ -69,7 +69,7 @@ class Reach(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """Which tiles have a query that attends to a key; all int32.
+    """Which tiles hold a query that attends to a key. All arrays are int32.
 
     Attributes:
       of_query: segment ids of queries [B, Q], padded to tiles.

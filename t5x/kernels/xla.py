@@ -25,7 +25,7 @@ SAFE_LOG = 60.0  # e^±60 are far inside float32's range, e^±87
 FALLBACK = "fallback"  # scope of work that is done only if the fast path fails
 TERMS = 64  # rows added one by one; each is an instruction to compile
 
-_once = jax.lax.optimization_barrier  # its argument is computed once, not again in each reader
+_once = jax.lax.optimization_barrier  # XLA computes the argument once, not per use
 
 
 # Attention ----------------------------------------------------------------------------------------
@@ -284,7 +284,9 @@ def layer_norm(
 
 # Embeddings and loss ------------------------------------------------------------------------------
 
-FEW = 8  # rows whose gradient is a product: adding to them one by one, a GPU's threads would queue
+# The gradient of a table of at most FEW rows is a product. If a GPU's threads added to so few
+# rows one token at a time, they would queue.
+FEW = 8
 
 
 def lookup(table_VD: jax.Array, ids: jax.Array) -> jax.Array:

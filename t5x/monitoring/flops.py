@@ -1,7 +1,7 @@
 """The model FLOP utilization (MFU): FLOP of a train step, and the peak FLOP/s of devices.
 
-Counted are products with parameters, the two products of attention, and logits; the backward pass
-counts twice the forward pass. Lookups, norms, softmax and rematerialization do not count.
+These count: products with parameters, the two products of attention, and logits. The backward
+pass counts twice the forward pass. Lookups, norms, softmax and rematerialization do not count.
 """
 
 from collections.abc import Mapping

@@ -1,9 +1,9 @@
 """Keeps compiled programs in a folder of this user, each with a checksum, for the next start.
 
 A cached program is machine code, and JAX would run a damaged one. So programs are never read from a
-run's folder. A program that has changed is deleted, and JAX compiles it anew. So is a program
-without a checksum, which a kill may have cut off; but not in a folder that the user names, where
-`preflight` writes programs too.
+run's folder. If a program does not match its checksum, it is deleted, and JAX compiles it anew. If
+a program has no checksum, a kill may have cut it off, so it is deleted too. If the user names the
+folder, programs without a checksum stay, since `preflight` writes such programs there.
 """
 
 import contextlib

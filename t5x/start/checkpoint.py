@@ -1,10 +1,16 @@
-"""Finds where a run starts.
+"""Finds where a run starts, and the step that its `relative_steps` count from.
 
     start = find_start("runs/tiny", restore)         # Start("runs/tiny/checkpoint_300", None)
     start, state = first_sound(start, read)          # an older one where `read` finds damage
     delete_damaged_after(start)
 
-A run starts at its newest sound checkpoint, at another run's, or at step 0.
+If the run has checkpoints of its own, it starts at the newest one that `read` can read. If all of
+them are damaged, `first_sound` raises DamagedCheckpoint. If the run has none, it starts at the
+checkpoint that `restore`, a RestoreCheckpointConfig, names, or else at step 0. Nothing here reads
+an array: `read` does.
+
+If a run sets `relative_steps`, `last_step` returns the step at which it ends. `record_first_step`
+writes down the step that they count from, so that a resumed run ends at the same step.
 """
 
 import dataclasses

@@ -2,8 +2,9 @@
 
 There are two kinds, by the position of `seqio.CacheDatasetPlaceholder` among the preprocessors:
 
-- After tokenization, as in `corpora.add`. The cache holds the documents' ids; corruption is redrawn
-  every epoch. Set USE_CACHED_TASKS = True with the task's own name.
+- After tokenization, as in `corpora.add`. The cache holds the token ids of the documents; the
+  preprocessors after it corrupt them anew every epoch. Set USE_CACHED_TASKS = True with the task's
+  own name.
 - At the end, as in `add_pregenerated`. The cache holds finished examples of a number of epochs;
   training reads the same bytes everywhere. The lengths are part of the task's name, as in
   `seqio.experimental.add_fully_cached_task`.

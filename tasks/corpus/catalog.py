@@ -5,10 +5,14 @@
     catalog.listing("train", policy)        # a Listing
     catalog.buckets("validation")           # (0, 100) of 10,000 hash buckets; None: all
 
-A split comes from a folder or a hub data set (by name), from its own files, or from `shares` of
-'train'. `splits`, `files` and `shares` define the splits. If none of them is given, the names of
-the folder's files or the hub data set do. `policy` is a RetryPolicy. Nothing is read until a method
-is called.
+Three arguments define the splits. `splits` names splits of the folder or of the hub data set.
+`files` gives each split files of its own. `shares` holds splits out of 'train'. If none of them is
+given, the catalog finds the splits in the names of the folder's files, or asks the hub. `policy`,
+a RetryPolicy, says how often a failed request is repeated. Nothing is read until a method is
+called.
+
+`identity` and `check_saved` tell whether a saved data position still fits the corpus. `as_json`
+and `use` pass the files that one host has listed to the other hosts.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

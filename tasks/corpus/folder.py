@@ -51,7 +51,9 @@ def is_folder(address: str) -> bool:
 
 
 def match(patterns: Sequence[str | Parallel], split: str, splits: Iterable[str]) -> Listing:
-    """Return a split's files, sorted by address: those that match, and the split's in folders.
+    """Return a split's files, sorted by address.
+
+    A pattern gives all files that it matches; a folder gives its files of this split.
 
     Raises:
       UserError: see `match_files`, `match_parallel` and `match_folder`.

@@ -5,7 +5,8 @@
     view.looks_like     # "" or why a line seems to be no document
     view.documents_are  # what `documents` of the source may be then, ("%",)
 
-The documents of a small corpus on this machine are counted, which takes a few seconds at most.
+If the corpus is small and on this machine, `overview` counts its documents. This takes a few
+seconds at most.
 """
 
 import collections
@@ -77,7 +78,7 @@ class Overview:
 
     @property
     def to_set(self) -> str:
-        """What to set `documents` to if `looks_like` is right, and if it is not."""
+        """What the user should set `documents` to, whether `looks_like` is right or wrong."""
         choices = " or ".join(map(repr, self.documents_are))
         return f"set documents of the source to {choices}, or to 'lines' if that is right"
 
@@ -187,7 +188,7 @@ def is_small(source: CorpusSource, split: str) -> bool:
 
 
 def _looks_like(source: CorpusSource, listing: Sequence[CorpusFile]) -> tuple[str, tuple[str, ...]]:
-    """Return why lines seem to be no documents, and what documents may be."""
+    """Return why a line seems not to be a document, and what `documents` may be instead."""
     if not (source.is_local and source.asks_for_documents and listing[0].kind == "text"):
         return "", ()
     heads = [_lines(file) for file in listing[:: -(-len(listing) // _HEADS)]]

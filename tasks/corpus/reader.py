@@ -47,7 +47,8 @@ class Share:
     """What one shard reads of a split.
 
     `files`: numbers in `split.files`. `by_records`: the shard keeps only its own records.
-    `parts_before`: for each file, the number of parts in the files before it, if parts are shared.
+    `parts_before`: for each file, the number of parts in the files before it; None unless the
+    shards divide the parts among them.
     """
 
     split: CorpusSplit

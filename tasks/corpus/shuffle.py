@@ -6,13 +6,13 @@
 All records of the split are copied to temporary files, so that they can be read in any order. A
 fixed permutation divides them among the shards (with `in_turn`, each epoch divides them anew). The
 order of a shard changes every epoch and depends only on the seed and the epoch's number. The
-dataset is three nested ranges; each level is computed from the indices of the levels before it:
+dataset has three nested levels; each is computed from the indices of the levels above it:
 
     epoch -> block of positions -> record
 
 So tf.data's iterator state is the position: an epoch and a place in its order. With `epochs=1` the
-caller may repeat the dataset. It then cannot know the epoch's number, so each repetition draws a
-random one.
+caller may repeat the dataset. The dataset then does not know which epoch it is in, so each
+repetition draws the number of its epoch at random.
 """
 
 import errno
@@ -100,7 +100,7 @@ class RecordStore:
     def __init__(self, split: CorpusSplit, counter: RecordCounter):
         self._split, self._counter = split, counter
         self._lock = threading.Lock()
-        self._texts: mmap.mmap | bytes | None = None  # None until the files were read
+        self._texts: mmap.mmap | bytes | None = None  # None until the files have been read
         lengths = ("lengths", np.int32, (len(split.column.features),))
         self._entry = np.dtype([("start", np.int64), lengths, ("code", np.int32)])
         self._entries: np.ndarray = np.empty(0, self._entry)

@@ -59,7 +59,7 @@ MIXED = 10_000  # documents of a slice that are shuffled together
 
 @gin.configurable
 def full_shuffle(gigabytes: float = 2.0) -> float:
-    """Return up to how many gigabytes of text all records of a split are permuted.
+    """Return the limit, in gigabytes of text, up to which all records of a split are permuted.
 
     Every host reads such a split once when it starts, and keeps its text in the folder for
     temporary files. 0 streams every split. A run that resumes keeps its order.

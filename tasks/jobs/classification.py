@@ -190,7 +190,7 @@ def quality_files(
 
 
 def quality() -> Rows:
-    """Return the question-quality set; `validation`, which selects checkpoints, is held out."""
+    """Return the question-quality set; `validation` is a part held out of 'train'."""
     return Rows(
         files=quality_files,
         splits=("train", "test"),

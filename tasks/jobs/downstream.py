@@ -12,8 +12,9 @@
 | summary | XL-Sum, csebuetnlp/xlsum, CC BY-NC-SA 4.0 | 45 | news text: its summary | ROUGE, chrF |
 | translation | your lines, FLORES-200 | 204 | sentence: its translation | BLEU, chrF |
 
-`downstream.tsv` has the configurations of each data set, and the codes of `tasks.languages.table`
-for those that are called otherwise. They come from the publishers' repositories and loaders.
+`downstream.tsv` lists the configurations of each data set. If `tasks.languages.table` has other
+codes for the language of one, the file gives them too. The names of the configurations come from
+the publishers' repositories and loaders.
 Names, columns and splits were not compared with the hub itself. WikiANN's labels are machine-made;
 XNLI's and PAWS-X's training texts are machine-translated.
 """

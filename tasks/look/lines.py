@@ -1,11 +1,12 @@
-"""The checks of a corpus: each is a function from a sample to one row of the table, in its order.
+"""The checks of a corpus. Each is a function that takes a sample and returns a line of the table.
 
     for row in table(sample.draw(task, "train")):
         print(row.check, row.verdict, row.figure)
 
-All tasks get the same checks; a corpus without a task gets CORPUS_LINES. Suspicious data gives a
-warning with an example; targets that the model cannot write give a failure. To add a check, write
-its function and add it to LINES.
+`table` runs LINES for a task and CORPUS_LINES for a corpus without one, in their order, and names
+each line after its function. If the data looks suspicious, a check warns. Only `targets` can fail:
+if the vocabulary lacks pieces for too many targets, it does. `example` shows the first example,
+and warns if there is none. To add a check, write its function and add it to LINES.
 """
 
 import collections

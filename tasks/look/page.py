@@ -1,4 +1,7 @@
-"""A look at a corpus as text for the terminal, and as one HTML page without scripts or requests."""
+"""Renders a look at a corpus: as text for the terminal, or as one HTML page.
+
+The page runs no scripts and requests nothing.
+"""
 
 import html
 import textwrap

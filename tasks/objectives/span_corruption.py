@@ -167,8 +167,8 @@ def corrupt(
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
     """Return ragged (inputs, targets) before EOS of chunks and their masks, [n, L].
 
-    If a mask begins with hidden tokens or ends with visible ones, the targets still are the spans,
-    each after its sentinel, and nothing else.
+    Even if a mask begins with hidden tokens or ends with visible ones, the targets hold only the
+    hidden spans, each after its sentinel.
     """
     n, flat = tf.shape(chunks)[0], lambda x: tf.reshape(x, [-1])
     rows = tf.broadcast_to(tf.range(n)[:, tf.newaxis], tf.shape(chunks))

@@ -8,7 +8,7 @@
     screened.usable                 # [(b"un text",), …]
     counts.count_codes(screened.codes)  # {'read': 512, 'skipped_empty': 2}
 
-A record gives the texts of a document, or the reason why it is skipped.
+`screen` turns each record into a document, or skips it and returns the reason.
 """
 
 import bisect
@@ -291,7 +291,8 @@ class Screened(NamedTuple):
     """What becomes of some records, in their order, each copy after its record.
 
     `documents`: None where the record is skipped. `codes`: int32 [k], how each is counted; see
-    `counts.code`. `labels`: the values that are skipped as unknown labels.
+    `counts.code`. `labels`: the unknown labels, one for each record that was skipped for its
+    label.
     """
 
     documents: list[Document | None]
