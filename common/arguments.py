@@ -55,7 +55,7 @@ class _Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args=None, namespace=None):
         words = sys.argv[1:] if args is None else args
-        words = spell_with_underscores(words, self._option_string_actions)
+        words = spelled(words, self._option_string_actions)
         self.is_without_words = not words
         return super().parse_known_args(words, namespace)
 
@@ -69,13 +69,17 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2, f"{about}Error: {' '.join(message.split())} (--help lists all flags)\n")
 
 
-def spell_with_underscores(words: Sequence[str], flags: Container[str]) -> list[str]:
-    """Return the words of a command line, with --a-b and --a-b=c as --a_b if that is a flag."""
+def spelled(words: Sequence[str], flags: Container[str]) -> list[str]:
+    """Return the words of a command line as their parser takes them.
+
+    --a-b and --a-b=c are --a_b if that is a flag, and a path is `local`: the shell leaves the `~`
+    of --out=~/x.
+    """
 
     def spell(word: str) -> str:
         name, equals, value = word.partition("=")
         flag = "--" + name[2:].replace("-", "_")
-        return flag + equals + value if name[:2] == "--" and flag in flags else word
+        return flag + equals + local(value) if name[:2] == "--" and flag in flags else local(word)
 
     return [spell(word) for word in words]
 
@@ -186,8 +190,6 @@ def check_output_folder(flag: str, path: str, buckets_too: bool = False) -> None
     Raises:
       UserError: it cannot be written.
     """
-    if not path:
-        raise UserError(flag, path, "which names nothing", "name a folder")
     check_address(flag, path)
     if "://" in path:
         if buckets_too:
@@ -216,16 +218,30 @@ def check_hub_token() -> None:
         )
 
 
+def local(path: str) -> str:
+    """Return a path that begins with `~/` from the home on, and without file:// if it has that."""
+    is_home = path == "~" or path.startswith("~/")
+    return os.path.expanduser(path) if is_home else path.removeprefix("file://")
+
+
 def check_address(setting: str, path: str) -> None:
     """Raise UserError for a path or address that TensorFlow or a line of a log cannot hold.
 
-    Corpora are read by fsspec instead, from any address.
+    Orbax and TensorFlow look for files by patterns that begin with the folder's name, also in
+    buckets, so a mark of patterns in it would make them miss files without an error. Corpora are
+    read by fsspec instead, from any address.
     """
     if re.search(r"[\x00-\x1f\x7f]", path):
         why = "in which there is a line end or another control character"
         raise UserError(setting, path, why, "name another")
+    if mark := re.search(r"[*?[\\]", path):
+        why = f"in which {mark[0]} would be read as a pattern"
+        raise UserError(setting, path, why, "name one without * ? [ and \\")
+    if not path.strip("/"):
+        why = "which is the root of the disk" if path else "which names nothing"
+        raise UserError(setting, path, why, "name a folder")
     scheme, separator, _ = path.partition("://")
-    if separator and scheme not in ("gs", "file", "ram"):
+    if separator and scheme not in ("gs", "ram"):
         why = f"but {scheme}:// cannot be used for it, only disks and gs://"
         raise UserError(setting, path, why, "mount the bucket and name its folder")
 

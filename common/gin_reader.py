@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
+from common.arguments import local
 from common.errors import UserError
 from gin import config_parser
 
@@ -82,6 +83,15 @@ def leaves(value: Any) -> Iterator[Any]:
         yield value
 
 
+def _local(value: Any) -> Any:
+    """Return a value with its texts as `common.arguments.local` returns paths."""
+    if isinstance(value, list | tuple):
+        return type(value)(map(_local, value))
+    if isinstance(value, dict):
+        return {key: _local(item) for key, item in value.items()}
+    return local(value) if type(value) is str else value
+
+
 @dataclasses.dataclass(frozen=True)
 class Binding:
     """`scope/selector.parameter = value`; the binding of a macro has no parameter."""
@@ -93,8 +103,9 @@ class Binding:
 
     @classmethod
     def of(cls, statement: config_parser.BindingStatement) -> "Binding":
-        """Return the binding that a statement makes."""
-        return cls(statement.scope, statement.selector, statement.arg_name, statement.value)
+        """Return the binding that a statement makes, its paths `local`."""
+        value = _local(statement.value)
+        return cls(statement.scope, statement.selector, statement.arg_name, value)
 
     @property
     def name(self) -> str:

@@ -34,6 +34,7 @@ def resolve(path: str) -> str:
 
     An existing path is returned as written: T5X compares the vocabularies of task and model by it.
     """
+    path = arguments.local(path)
     if "://" in path or path.startswith("/") or pathlib.Path(path).exists():
         return path
     return str(ROOT / path)

@@ -22,7 +22,7 @@ from absl import flags, logging
 
 import gin
 from common import errors, log
-from common.arguments import spell_with_underscores, version
+from common.arguments import check_address, spelled, version
 from common.errors import UserError, nearest
 from t5x import gin_utils
 from t5x.checkpointing.async_save import AsyncSave
@@ -123,6 +123,8 @@ def _set_up_tensorflow(values: flags.FlagValues) -> None:
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
     if values.tfds_data_dir:
         seqio.set_tfds_data_dir_override(values.tfds_data_dir)
+    for folder in values.seqio_additional_cache_dirs:
+        check_address("--seqio_additional_cache_dirs", folder)
     seqio.add_global_cache_dirs(values.seqio_additional_cache_dirs)
 
 
@@ -168,9 +170,7 @@ def parse_flags(argv: list[str]) -> list[str]:
         print(version())
         sys.exit(0)
     try:
-        program, *others = flags.FLAGS(
-            spell_with_underscores(argv, {f"--{name}" for name in flags.FLAGS})
-        )
+        program, *others = flags.FLAGS(spelled(argv, {f"--{name}" for name in flags.FLAGS}))
     except flags.UnrecognizedFlagError as error:
         hint = nearest(error.flagname, flags.FLAGS)
         why = f"is not a flag{hint} (--help lists all flags)"

@@ -63,9 +63,9 @@ def test_a_place_that_can_be_written_is_left_as_it_was(tmp_path):
 
 
 def test_an_address_that_cannot_be_written_to_is_refused():
-    for path in ("runs/tiny", "/runs/tiny", "gs://bucket/run"):
+    for path in ("runs/tiny", "/runs/tiny", "gs://bucket/run", "runs/ ", "a]", "a@2", "a{b}", "~a"):
         arguments.check_address("MODEL_DIR", path)
-    for scheme in ("s3", "hf", "http", "az"):
+    for scheme in ("s3", "hf", "http", "az", "file"):
         with refuses("MODEL_DIR", f"{scheme}://b/x"):
             arguments.check_address("MODEL_DIR", f"{scheme}://b/x")
     with refuses("--to", "az://b/x"):
@@ -103,6 +103,37 @@ def test_a_path_of_several_lines_is_refused(mark, tmp_path):
         with refuses("OUT", path) as refusal:
             check("OUT", path)
         assert str(refusal.value).isprintable()
+
+
+@pytest.mark.parametrize("start", ["", "/", "gs://bucket/"])
+@pytest.mark.parametrize("name", ["b[1]", "a*b", "what?", "[!a]/b", "a\\b"])
+def test_a_path_that_a_library_reads_as_a_pattern_is_refused(start, name):
+    with refuses("MODEL_DIR", start + name):
+        arguments.check_address("MODEL_DIR", start + name)
+
+
+def test_nothing_and_the_root_of_the_disk_are_refused():
+    for path in ("", "/", "//"):
+        with refuses("MODEL_DIR", path):
+            arguments.check_address("MODEL_DIR", path)
+
+
+def test_a_path_on_the_command_line_may_begin_at_home_or_with_file(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/ana")
+    parser = arguments.parser("python -m x", "Do.")
+    parser.add_argument("--out")
+    parser.add_argument("folder")
+    for path, place in (
+        ("~/x", "/home/ana/x"),
+        ("~", "/home/ana"),
+        ("file:///x", "/x"),
+        ("~x", "~x"),
+        ("a~/x", "a~/x"),
+        ("gs://b/~/x", "gs://b/~/x"),
+    ):
+        for words in ([f"--out={path}", path], ["--out", path, path]):
+            flags = parser.parse_args(words)
+            assert (flags.out, flags.folder) == (place, place)
 
 
 @pytest.mark.parametrize("token", ["hf_ă", "hf_a b", "hf_a\nb", "“hf_a”"])

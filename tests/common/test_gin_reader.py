@@ -53,6 +53,13 @@ def test_the_last_binding_wins():
     assert Bindings.read(text).of("T5Config") == {"emb_dim": 16}
 
 
+def test_a_path_may_begin_at_home_or_with_file(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/ana")
+    bindings = Bindings.read("A = '~/x'\nB = ['file:///y', {'z': ('~', '~z', %A)}]\n")
+    assert bindings.macro("A") == "/home/ana/x"
+    assert bindings.macro("B") == ["/y", {"z": ("/home/ana", "~z", "/home/ana/x")}]
+
+
 def test_includes_are_followed(tmp_path):
     (tmp_path / "base.gin").write_text("network.T5Config.emb_dim = 8\nD = 1\n")
     recipe = tmp_path / "recipe.gin"

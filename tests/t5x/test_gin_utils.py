@@ -54,6 +54,13 @@ def test_a_good_configuration_runs_and_is_locked(entry_point):
     assert gin.config_is_locked()
 
 
+def test_a_path_in_a_setting_begins_at_home(entry_point, monkeypatch):
+    monkeypatch.setenv("HOME", "/home/ana")
+    parse(GOOD, ["MODEL_DIR = '~/runs/x'", "TRAIN_STEPS = 5"])
+    assert gin.get_configurable(entry_point.train)()[0] == "/home/ana/runs/x"
+    assert "/home/ana/runs/x" in gin.config_str()
+
+
 @pytest.mark.parametrize("name", ["train", "train_script.train"])
 def test_the_command_line_may_name_imports_of_files(entry_point, name):
     parse(GOOD, [*BOTH, f"{name}.eval_period = 3"])
