@@ -34,7 +34,7 @@ from t5x.checkpointing.async_save import AsyncSave
 from t5x.checkpointing.config import SaveCheckpointConfig
 from t5x.checkpointing.lease import Lease
 from t5x.checkpointing.reader import DIGESTS
-from t5x.checkpointing.restore import all_finite, by_name, digest_of
+from t5x.checkpointing.restore import all_finite, by_name, check_readable, digest_of
 from t5x.checkpointing.retention import BestCheckpoints, steps_to_delete
 from t5x.multihost.broadcast import broadcast_from_first
 
@@ -49,10 +49,12 @@ from t5x.multihost.broadcast import broadcast_from_first
 # 5. When all have written, the first process writes the checksums of `dataset/` and the metadata
 #    with the digests, and commits: on disk by a rename, in a bucket, which has none, by
 #    `commit_success.txt`. Only now is the checkpoint complete; nothing reads an incomplete one.
-# 6. Then the first process deletes old checkpoints: all but the newest `keep`, the best ones and
+# 6. The first process opens the first checkpoint that it writes as a resume would. If that fails,
+#    the save has failed: the run ends while it has lost little.
+# 7. Then the first process deletes old checkpoints: all but the newest `keep`, the best ones and
 #    `checkpoint_steps`; and `dataset/` in all but the newest `keep_dataset_checkpoints`. A deletion
 #    first undoes the commit, so that a half-deleted checkpoint is an incomplete one.
-# 7. A save that raises or exceeds `timeout` has failed: the run stops, or with
+# 8. A save that raises or exceeds `timeout` has failed: the run stops, or with
 #    `when_failed='go_on'` continues to the next save. What a failed, killed or incomplete save or
 #    deletion leaves is removed immediately or at the next start.
 
@@ -112,6 +114,7 @@ class Checkpointer:
                 ) from error
         self.last_complete = layout.latest_step(self.run_folder)
         self.best = BestCheckpoints(self.run_folder, c.keep_best, c.metric, c.mode)
+        self._is_read = False  # whether a checkpoint of this writer was opened
         self._pending: AsyncSave | None = None
         self._hangs = False  # whether a save of this writer was given up
 
@@ -166,10 +169,11 @@ class Checkpointer:
         if dataset_writer is not None:
             metadata[layout.HAS_POSITION] = True
         writer, args = self._writer, orbax_writer.arguments(state_dict, dataset_writer, name)
+        like = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), state_dict)
         self._pending = AsyncSave(
             f"checkpoint_{step}",
             lambda: writer.save(folder, args=args, force=True, custom_metadata=metadata),
-            lambda: self._finish(writer, step),
+            lambda: self._finish(writer, step, like),
             self._timeout,
         )
         return self._succeeds(self._pending, self._pending.wait_for_copy)
@@ -227,9 +231,18 @@ class Checkpointer:
             self._hangs = False
             return False
 
-    def _finish(self, writer: Any, step: int) -> None:
-        """In the background: wait for the commit, then delete old checkpoints."""
+    def _finish(self, writer: Any, step: int, like: PyTree) -> None:
+        """In the background: wait for the commit, then delete old checkpoints.
+
+        `like` has the shapes of the state.
+        """
         writer.wait_until_finished()
+        if self._is_first and not self._is_read:
+            try:
+                check_readable(self.run_folder, step, like)
+            except UserError as error:
+                raise Failure(why=f"what was written cannot be read: {error.fault}") from error
+            self._is_read = True
         self.last_complete = max(step, self.last_complete or 0)  # one given up may end late
         logging.info("checkpoint_%d is complete.", step)
         if self._is_first and self._may_delete():

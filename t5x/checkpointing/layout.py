@@ -141,18 +141,18 @@ def dataset_folder(folder: str) -> str | None:
     return os.fspath(path) if has_one else None
 
 
-def check_position(run_folder: str, step: int) -> None:
+def check_position(run_folder: str, step: int, is_new: bool = False) -> None:
     """Compare a checkpoint's data position to its checksums; see `check_checksums`.
 
     Raise DamagedCheckpoint for a file that is missing or has changed, and for a missing position,
-    if an earlier checkpoint still has one (positions are deleted oldest first).
+    if the checkpoint `is_new` or an earlier one still has one (positions are deleted oldest first).
     """
     folder = step_folder(run_folder, step)
     if position := dataset_folder(folder):
         check_checksums(position)
     elif custom_metadata(folder).get(HAS_POSITION):
         earlier = [s for s in all_steps(run_folder) if s < step]
-        if any(dataset_folder(step_folder(run_folder, s)) for s in earlier):
+        if is_new or any(dataset_folder(step_folder(run_folder, s)) for s in earlier):
             raise DamagedCheckpoint(
                 f"{folder}/dataset",
                 why="is missing, though a data position was saved",

@@ -134,7 +134,7 @@ def _readable(name: str, read: Callable[[], Any]) -> Any:
     try:
         return read()
     except ValueError as error:  # tensorstore raises it for almost everything
-        reason = first_line(error)[:300]
+        reason = first_line(error).partition(" [tensorstore_spec")[0][:300]
         if _TRANSIENT.match(reason):
             why = f"cannot be read now ({reason})"
             raise Failure(name, why=why, to_set="the same command tries again") from error

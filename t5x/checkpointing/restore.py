@@ -14,6 +14,7 @@ checkpoint.
 """
 
 import concurrent.futures
+import os
 import re
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -103,6 +104,27 @@ def restore(
         jax.tree.unflatten(jax.tree.structure(like), [flat[n] for n in matched.leaves]),
         _step(path, matched.arrays),
     )
+
+
+def check_readable(run_folder: str, step: int, like: Mapping[str, Any]) -> None:
+    """Open a checkpoint that was just saved as a resume would.
+
+    The smallest array of each kind is read: of the parameters, of each slot of the optimizer, the
+    step. `like` is the tree that was saved, whose leaves have `shape` and `dtype`.
+
+    Raises:
+      UserError: it does not hold this tree.
+      DamagedCheckpoint: (a UserError) it cannot be read, differs from what was saved, or has no
+        data position although one was saved.
+    """
+    matched = match(layout.step_folder(run_folder, step), like)
+    smallest: dict[str, str] = {}
+    for name in sorted(matched.leaves, key=lambda name: matched.leaves[name].size):
+        kind = "a parameter" if _is_parameter(name) else os.path.basename(name)
+        smallest.setdefault(kind, name)
+    for name in smallest.values():
+        matched.arrays[name].read()
+    layout.check_position(run_folder, step, is_new=True)
 
 
 def check_name(path: str, arrays: Arrays | None = None) -> None:

@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import resource
+import shutil
 import signal
 import socket
 import subprocess
@@ -149,6 +150,66 @@ def test_an_existing_step_is_not_written_again(run):
         assert checkpointer.save(1, state(scale=1.0))
         assert not checkpointer.save(1, state(scale=2.0))
     assert same(restore(f"{run}/checkpoint_1", state()).state, state(scale=1.0))
+
+
+def cut(path):
+    with open(path, "r+b") as file:
+        file.truncate(1)
+
+
+def lose_manifest(folder):
+    os.remove(f"{folder}/state/manifest.ocdbt")
+
+
+def lose_array(folder):
+    description = pathlib.Path(folder, "state", "_METADATA")
+    content = json.loads(description.read_text())
+    del content["tree_metadata"]["('state', 'param_states', 'decoder', 'w', 'v')"]
+    description.write_text(json.dumps(content))
+
+
+def lose_bytes(folder):
+    for path in pathlib.Path(folder, "state", "d").iterdir():
+        cut(path)
+
+
+def lose_position(folder):
+    shutil.rmtree(f"{folder}/dataset")
+
+
+def cut_position(folder):
+    cut(f"{folder}/dataset/place")
+
+
+@pytest.mark.parametrize(
+    "damage", [lose_manifest, lose_array, lose_bytes, lose_position, cut_position]
+)
+def test_the_first_checkpoint_is_opened_as_a_resume_would(run, damage, monkeypatch):
+    """Whatever a writer loses without an error, the run says so at its first save."""
+    write = lambda folder: pathlib.Path(folder, "place").write_text("here")
+    commit = ocp.AsyncCheckpointer.wait_until_finished
+
+    def damaged(writer):
+        commit(writer)
+        if layout.kind(f"{run}/checkpoint_1"):  # Orbax also waits before it saves
+            damage(f"{run}/checkpoint_1")
+
+    config = SaveCheckpointConfig(save_dataset=True)
+    checkpointer = Checkpointer(run, config)
+    with monkeypatch.context() as patched:
+        patched.setattr(ocp.AsyncCheckpointer, "wait_until_finished", damaged)
+        checkpointer.save(1, state(1), write)
+        with refuses("checkpoint_1", kind=SaveError) as refusal:
+            checkpointer.wait()
+    assert refusal.value.to_set == "there is no earlier one"
+
+
+@pytest.mark.parametrize("name", ["b[1]", "a*b/c", "what?", "a\\b"])
+def test_a_folder_that_orbax_reads_as_a_pattern_holds_what_was_saved_or_is_reported(tmp_path, name):
+    folder = str(tmp_path / name)
+    with contextlib.suppress(SaveError):
+        saved(folder, 1)
+        assert same(restore(f"{folder}/checkpoint_1", state()).state, state(1))
 
 
 KILLED = """

@@ -70,7 +70,7 @@ def test_evaluations_of_another_kind_are_ignored(tmp_path):
 
 def test_the_best_outlives_newer_ones(tmp_path):
     config = SaveCheckpointConfig(keep=1, keep_best=1, metric=METRIC)
-    state = {"target": {"w": np.ones(2, np.float32)}, "state": {"step": np.int32(0)}}
+    state = {"target": {"w": np.ones(2, np.float32)}}
     for step, value in [(1, 0.5), (2, 0.9), (3, 0.7), (4, 0.6)]:
         with Checkpointer(str(tmp_path), config) as checkpointer:  # a restart each time
             checkpointer.save(step, state)
