@@ -45,7 +45,8 @@ from tasks.corpus.listing import Listing
 from tasks.corpus.reader import ShardReader, assign
 from tasks.corpus.records.counts import CODED, RecordCounter
 from tasks.corpus.records.documents import Column, Columns, Document
-from tasks.corpus.records.formats import DOCUMENTS, LONGEST_LINE, PartLayout, check_documents
+from tasks.corpus.records.formats import DOCUMENTS, PartLayout, check_documents
+from tasks.corpus.records.lines import LONGEST_LINE
 from tasks.corpus.shuffle import PermutedReader, RecordStore
 from tasks.corpus.slices import SplitPart, Splits
 from tasks.corpus.split import CorpusSplit

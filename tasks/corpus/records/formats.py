@@ -11,7 +11,6 @@ in *batches* of records; see `tasks.corpus.records.values`.
 """
 
 import contextlib
-import csv
 import dataclasses
 import functools
 import io
@@ -21,11 +20,12 @@ import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent import futures
-from typing import Any, BinaryIO, TextIO
+from typing import Any, BinaryIO
 
 from common.errors import UserError
-from tasks.corpus.records import archives, contents, lines, parquet, values
+from tasks.corpus.records import archives, contents, csv_rows, lines, parquet, values
 from tasks.corpus.records.contents import HEAD_BYTES, Contents
+from tasks.corpus.records.lines import LONGEST_LINE
 from tasks.corpus.records.values import NOT_UTF8, TOO_LONG, UNREADABLE, UNUSABLE
 from tasks.corpus.storage import files
 from tasks.corpus.storage.files import PARALLEL, CorpusFile
@@ -35,11 +35,7 @@ PARALLEL_COLUMNS = ("source", "target")
 BATCH_RECORDS = 512
 LOCAL_PART_BYTES = 1 << 20
 REMOTE_PART_BYTES = 8 << 20
-LONGEST_LINE = 80_000_000  # bytes: 10,000,000 characters in any encoding, also JSON's
 _FOOTERS = 16  # read at a time
-_DELIMITERS = {"csv": ",;\t|", "tsv": "\t,;|"}  # the usual one first
-
-csv.field_size_limit(LONGEST_LINE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,7 +141,7 @@ class PartLayout:
             described, stream = contents.with_contents(raw, file)
             if described.kind in ("csv", "tsv"):
                 text = io.TextIOWrapper(stream, "utf-8-sig", errors="surrogateescape", newline="")
-                yield from _csv_rows(text, file, self.fields, self.longest)
+                yield from csv_rows.read_rows(text, file, self.fields, self.longest)
             elif described.kind == "json":
                 yield from values.json_text_records(stream, self.longest)
             elif described.kind == "jsonl":
@@ -193,65 +189,6 @@ def _rows_of(batch) -> list:
         if batch.num_rows == 1:
             return [NOT_UTF8]
         return [row for i in range(batch.num_rows) for row in _rows_of(batch.slice(i, 1))]
-
-
-def _csv_rows(text: TextIO, file: CorpusFile, fields: Sequence[str], longest: int) -> Iterator:
-    """Yield the rows of a CSV or TSV file.
-
-    Raises:
-      UserError: a quoted field does not end, or another character than the delimiter follows its
-        end; it would contain the rows up to the next quote. Or a line is too long.
-    """
-
-    def bounded() -> Iterator[str]:
-        while line := text.readline(longest):
-            if len(line) == longest and line[-1] not in "\r\n":
-                raise UserError(
-                    str(file),
-                    why=f"has a line of more than {longest:,} characters",
-                    to_set="cut it",
-                )
-            yield line
-
-    text_lines = bounded()
-    header = next(text_lines, "")
-    delimiter = _delimiter(header, file.kind, fields)
-    rows = csv.DictReader(itertools.chain([header], text_lines), delimiter=delimiter, strict=True)
-    line = 1
-    try:
-        _ = rows.fieldnames  # reads the header
-        line = rows.line_num + 1
-        for row in rows:
-            yield _check_row(row)
-            line = rows.line_num + 1
-    except csv.Error as error:
-        raise UserError(
-            f"the row of {file} that begins at line {line}",
-            why=f"has a quote that does not end, or text after one that does ({error})",
-            to_set='quote the entire field and double each quote in it, "He said ""yes""", or '
-            "write the file as JSONL",
-        ) from error
-
-
-def _delimiter(header: str, kind: str, fields: Sequence[str]) -> str:
-    """Return the delimiter by which a header has most of the wanted columns, or most columns."""
-
-    def columns(delimiter: str) -> tuple[int, int]:
-        header_names = next(csv.reader([header], delimiter=delimiter), [])
-        return len(set(header_names) & set(fields)), len(header_names)
-
-    return max(_DELIMITERS[kind], key=columns)
-
-
-def _check_row(row: dict):
-    """Return a CSV row; NOT_UTF8, or MALFORMED if it has more values than there are columns."""
-    try:
-        "".join(value for value in row.values() if value).encode()
-    except UnicodeEncodeError:
-        return NOT_UTF8
-    except TypeError:  # csv puts the surplus values into a list under None
-        return values.MALFORMED
-    return row
 
 
 def _parallel_lines(file: CorpusFile, longest: int) -> Iterator:

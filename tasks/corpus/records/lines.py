@@ -13,6 +13,7 @@ from tasks.corpus.records.values import TOO_LONG
 from tasks.corpus.storage import files
 from tasks.corpus.storage.files import CorpusFile
 
+LONGEST_LINE = 80_000_000  # bytes: 10,000,000 characters in any encoding, also JSON's
 _SKIPPED_BYTES = 1 << 16  # bytes of a long line that are read at a time
 
 

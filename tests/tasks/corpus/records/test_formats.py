@@ -1,5 +1,6 @@
 """Files are cut into parts without losing a record, and read into records of one shape."""
 
+import csv
 import gzip
 import json
 
@@ -96,7 +97,7 @@ def test_what_the_beginning_is_does_not_depend_on_the_parts(tmp_path, monkeypatc
         records(tmp_path / "late.jsonl", layout)
 
 
-@pytest.mark.parametrize(("kind", "comma"), [("csv", ","), ("tsv", "\t")])
+@pytest.mark.parametrize(("kind", "comma"), [("csv", ","), ("csv", "\t"), ("tsv", ";")])
 @pytest.mark.parametrize("wrong", ['"Una,', '"Una" două,', '"Una ""două"",', '"Una" "două",'])
 def test_a_quote_that_does_not_end_is_refused_by_its_line(tmp_path, kind, comma, wrong):
     rows = ["text,label", '"a\nb",x', f"{wrong}x", *(f"row {i},y" for i in range(9)), '"c ""d""",z']
@@ -120,3 +121,65 @@ def test_quoted_fields_may_have_quotes_delimiters_and_lines(tmp_path, end):
     (tmp_path / "a.csv").write_bytes(end.join(lines).encode())
     found = [tuple(row.values()) for row in records(tmp_path / "a.csv", PartLayout())]
     assert found == [(f'a{end}b, "c"', "x"), ('d "e" f', ""), ('"g"', "h"), ("", "i")]
+
+
+PROSE = [f"rândul {i} cu apă" for i in range(50)]
+ACCIDENT = ['"Bună ziua.', *PROSE, 'El a zis: da."', "Gata."]
+
+
+def written(path, header, rows, comma):
+    path.write_text("".join(comma.join(row) + "\n" for row in (header, *rows)))
+    return records(path, PartLayout(("text",)))
+
+
+@pytest.mark.parametrize("quoted", [*ACCIDENT[:1], '"Da." "Nu."', '"Da."', '"', '""', 'a"'])
+def test_every_quote_of_a_tsv_is_text_and_every_line_a_row(tmp_path, quoted):
+    rows = [(quoted, "a"), *((text, "b") for text in PROSE), ("c", 'd"'), ("e", "f")]
+    read = written(tmp_path / "a.tsv", ("text", "label"), rows, "\t")
+    assert [tuple(row.values()) for row in read] == rows
+
+
+@pytest.mark.parametrize("number", [0, 1, 20])  # of rows before
+@pytest.mark.parametrize("columns", [1, 2, 3])
+@pytest.mark.parametrize("after", [0, 3, 2000])
+def test_a_quoted_field_that_holds_rows_is_refused_by_its_line(tmp_path, number, columns, after):
+    texts = [*PROSE[:number], *ACCIDENT, *PROSE[:1] * after]
+    header, rows = (("text", "a", "b")[:columns], [(text, *"xy"[: columns - 1]) for text in texts])
+    with refuses(f"the row of {tmp_path}/a.csv that begins at line {number + 2}"):
+        written(tmp_path / "a.csv", header, rows, ",")
+
+
+def test_a_quoted_field_may_end_in_another_column(tmp_path):
+    rows = [("unu", '"doi'), *((text, "x") for text in PROSE), ('trei"', "patru"), ("a", "b")]
+    with refuses(f"the row of {tmp_path}/a.csv that begins at line 2"):
+        written(tmp_path / "a.csv", ("text", "label"), rows, ",")
+
+
+@pytest.mark.parametrize("columns", [1, 2])
+@pytest.mark.parametrize("quoting", [csv.QUOTE_MINIMAL, csv.QUOTE_ALL, csv.QUOTE_NONNUMERIC])
+@pytest.mark.parametrize("other", ["una, două", 'zise "da"', "una,\ndouă", "una\n\ndouă"])
+@pytest.mark.parametrize("place", [0, 1, 900])
+def test_texts_of_many_lines_that_a_program_has_quoted_are_read(
+    tmp_path, columns, quoting, other, place
+):
+    texts = ["\n".join(PROSE)] * 900
+    texts.insert(place, other)
+    rows = [(text, "x")[:columns] for text in texts]
+    with open(tmp_path / "a.csv", "w", newline="") as file:
+        csv.writer(file, quoting=quoting).writerows([("text", "label")[:columns], *rows])
+    read = records(tmp_path / "a.csv", PartLayout(("text",)))
+    assert [tuple(row.values()) for row in read] == rows
+
+
+@pytest.mark.parametrize("text", ['zise "da"', '"da" zise', '"'])
+def test_a_tsv_that_a_program_has_quoted_is_read_as_csv_or_named(tmp_path, caplog, text):
+    for quoting, is_named in ((csv.QUOTE_ALL, False), (csv.QUOTE_MINIMAL, True)):
+        path = tmp_path / f"{quoting}.tsv"
+        with open(path, "w", newline="") as file:
+            csv.writer(file, delimiter="\t", quoting=quoting).writerows([("text",), (text,)])
+        caplog.clear()
+        read = [row["text"] for row in records(path, PartLayout())]
+        assert (read == [text]) == (not is_named)
+        assert (str(path) in caplog.text) == is_named
+        path.rename(path.with_suffix(".csv"))
+        assert [row["text"] for row in records(path.with_suffix(".csv"), PartLayout())] == [text]
