@@ -30,8 +30,8 @@ def read_hub(language: str) -> list[Pair]:
     Raises:
       UserError: it has none of this language, or the hub cannot be reached.
     """
-    from tasks.corpus.storage.retry import RetryPolicy  # with TensorFlow, which takes seconds
-    from tasks.look import sampling
+    from tasks.corpus import excerpt  # with TensorFlow, which takes seconds
+    from tasks.corpus.storage.retry import RetryPolicy
     from tasks.rows import Rows
 
     columns = {"good": "sen", "bad": "wrong_sen", "kind": "phenomenon"}
@@ -39,7 +39,7 @@ def read_hub(language: str) -> list[Pair]:
     source = Rows(MULTIBLIMP, language, columns=columns, splits=("train",), retry_policy=retry)
     try:
         source.peek("train", limit_s=_RETRY_SECONDS)  # raises the mistakes in one sentence
-        rows = sampling.documents(source, "train", shuffle=False)
+        rows = excerpt.documents(source, "train", shuffle=False)
         return [Pair(row["good"], row["bad"], row["kind"]) for row in rows]
     except UserError as error:
         raise UserError(why=error.fault, to_set=OTHER_PAIRS) from error

@@ -181,7 +181,8 @@ def infer(
         `text_file_task.line_task`.
       input_prefix: written before each of its lines.
       length_buckets: maximum number of input lengths to compile; see `predictor.Predictor`.
-      max_examples: use only so many examples of each task, the first ones; None for all.
+      max_examples: use only so many examples of each task, drawn evenly from its split, which is
+        read once more for that, and always the same ones; None for all.
       summarize_config_fn: (model_dir, writer, step), writes the configuration to a file.
       dry_run: build and check everything, then return without decoding.
 
@@ -358,7 +359,7 @@ def examples_of(
 ) -> tf.data.Dataset:
     """Return pairs of an example of the task and its model features, in the task's order.
 
-    With `max_examples`, the shards share so many examples, the task's first.
+    With `max_examples`, the shards share so many examples, drawn from all of them.
     """
     dataset = task.get_dataset(
         sequence_length=cfg.task_feature_lengths,
@@ -371,9 +372,18 @@ def examples_of(
         trim_output_features=cfg.trim_output_features,
     )
     if max_examples is not None:
-        dataset = dataset.take(max_examples).shard(shard.num_shards, shard.index)
+        dataset = draw(dataset, max_examples).shard(shard.num_shards, shard.index)
     model_features = converter(dataset, cfg.task_feature_lengths)
     return tf.data.Dataset.zip((dataset, model_features))
+
+
+def draw(dataset: tf.data.Dataset, most: int) -> tf.data.Dataset:
+    """Return at most so many examples, drawn evenly from all and in their order."""
+    size = int(dataset.reduce(np.int64(0), lambda n, _: n + 1))
+    is_drawn = np.zeros([size], bool)
+    is_drawn[np.random.default_rng(0).choice(size, min(most, size), replace=False)] = True
+    numbered = dataset.enumerate().filter(lambda i, _: tf.gather(is_drawn, i))
+    return numbered.map(lambda _, example: example)
 
 
 def content(example: Any) -> bytes:

@@ -31,6 +31,7 @@ from common import arguments
 from common.errors import ROOT, UserError, guarded
 from common.tables import OK, counted
 from tasks import vocabularies
+from tasks.corpus import excerpt
 from tasks.corpus.storage.names import absolute_path
 from tasks.jobs import classification, summarization, text_to_text
 from tasks.look import lines
@@ -137,8 +138,8 @@ def classes_of(corpus: str, inputs: str, label: str) -> tuple[str, ...]:
     column = label if any(sign in label for sign in "{}!:") else f"{{{label}}}"
     source = Rows(corpus, columns={"inputs": inputs, "targets": column})
     source.peek("train")
-    documents = itertools.chain.from_iterable(source.texts("train"))
-    labels = (label.decode().strip() for _, label in itertools.islice(documents, LABELLED))
+    documents = excerpt.documents(source, "train", order=source.order("train"))
+    labels = (row["targets"].strip() for row in itertools.islice(documents, LABELLED))
     counts = collections.Counter(labels)
     total = counts.total()
     if len(counts) < 2 or len(counts) > min(total / 2, MOST_CLASSES):

@@ -11,19 +11,21 @@ Unusable ones (a column that is empty or missing, an unknown label, bytes that a
 skipped and counted by reason.
 """
 
-import dataclasses
+import copy
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
 
 import tensorflow as tf
 
 from common.errors import UserError
 from common.source import PARTS, Reading
-from tasks.corpus import slices
+from tasks.corpus import excerpt, slices, tf_callbacks
 from tasks.corpus.catalog import Files
 from tasks.corpus.listing import Parallel
 from tasks.corpus.records.documents import Columns
 from tasks.corpus.records.formats import PARALLEL_COLUMNS
 from tasks.corpus.source import CorpusSource
+from tasks.corpus.split import CorpusSplit
 
 
 class Rows(CorpusSource):
@@ -39,7 +41,8 @@ class Rows(CorpusSource):
       lists: by column, a function that makes one text of the texts in it, {"tokens": " ".join}.
       parallel: by split, two files or patterns, sources and targets line by line.
       files: as in CorpusSource.
-      max_examples: use only so many rows of the training split, its first usable ones.
+      max_examples: use only so many rows of the training split, always the same ones, drawn evenly
+        from it; each label that `labels` names has its share.
       **settings: other arguments of CorpusSource.
 
     Raises:
@@ -75,6 +78,10 @@ class Rows(CorpusSource):
         column = Columns(columns, labels, clean, lists)
         super().__init__(corpus, config, column=column, files=files, **settings)
 
+    def _begin(self) -> None:
+        super()._begin()
+        self._few_rows: dict[CorpusSplit, list[tuple[bytes, ...]]] = {}
+
     def open(self, split: str, reading: Reading) -> tf.data.Dataset:
         """Return a dataset, as CorpusSource does, with the features that `columns` names."""
         if slices.parse(split):  # the slice is opened by a call of its own
@@ -82,12 +89,25 @@ class Rows(CorpusSource):
         most = self._few(split)
         if most is None:
             return _stripped(super().open(split, reading))
-        # Every shard reads the first rows of the corpus, and takes some of them.
-        whole = dataclasses.replace(reading, shuffle=False, seed=None, shard=0, shards=1)
-        dataset = super().open(split, whole).take(most)
-        n = min(reading.shards, most)
-        dataset = dataset.shard(n, reading.shard % n)
-        return _stripped(dataset.shuffle(most, reading.seed) if reading.shuffle else dataset)
+        rows = self._drawn(split, most)
+        n = max(min(reading.shards, len(rows)), 1)
+        places = tf.data.Dataset.range(len(rows)).shard(n, reading.shard % n)
+        if reading.shuffle:
+            places = places.shuffle(most, reading.seed)
+        texts = [tf.TensorSpec([], tf.string)] * len(self.names)
+        read = lambda place: tf_callbacks.call(lambda i: rows[i], texts, place)
+        return places.map(lambda place: dict(zip(self.names, read(place), strict=True)))
+
+    def _drawn(self, split: str, most: int) -> list[tuple[bytes, ...]]:
+        """Return the rows that are used of a split; the first call reads them."""
+        corpus = self.corpus_split(split)
+        if corpus not in self._few_rows:
+            whole = copy.copy(self)
+            whole.max_examples = None
+            labels = cast(Columns, self.column).names_of
+            rows = excerpt.few(whole, split, most, next(filter(labels, self.names), None))
+            self._few_rows[corpus] = [tuple(text.encode() for text in row.values()) for row in rows]
+        return self._few_rows[corpus]
 
     def _few(self, split: str) -> int | None:
         """Return how many rows of a split are used, None for all."""
@@ -97,10 +117,15 @@ class Rows(CorpusSource):
         """Return what a shuffled epoch permutes, as CorpusSource does."""
         return super().order(split) if self._few(split) is None else PARTS
 
+    def identity(self, split: str) -> dict[str, Any]:
+        """Return what a data position depends on, as CorpusSource does."""
+        few = self._few(split)
+        return super().identity(split) | ({"max_examples": few} if few else {})
+
     def mixing(self, split: str, num_shards: int) -> str:
         """Return how far a shuffled epoch mixes the rows, as CorpusSource does."""
         if most := self._few(split):
-            return f"every epoch is a permutation of the first {most:,} usable rows"
+            return f"every epoch is a permutation of the same {most:,} rows"
         return super().mixing(split, num_shards)
 
     def check_shards(self, split: str, num_shards: int, limit_s: float = 30.0) -> None:

@@ -147,9 +147,9 @@ def read_documents(
 
 def _texts(source: Any, split: str, spread: bool) -> Iterator[str]:
     """Yield the usable texts of a split; then warn of the records that were skipped."""
-    from tasks.look import sampling
+    from tasks.corpus import excerpt
 
-    yield from (row["text"] for row in sampling.documents(source, split, shuffle=spread))
+    yield from (row["text"] for row in excerpt.documents(source, split, shuffle=spread))
     if source.counter.skipped() != "none":
         logging.warning("%s", source.counter.sentence(split))
 

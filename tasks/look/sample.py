@@ -21,6 +21,7 @@ import seqio
 from common.errors import UserError
 from common.source import Source, labels_of, source_of
 from tasks import vocabularies
+from tasks.corpus import excerpt
 from tasks.corpus.overview import Overview, is_small, overview
 from tasks.corpus.records.counts import NOTES
 from tasks.corpus.source import CorpusSource
@@ -258,7 +259,7 @@ def _documents(
 ) -> list[Document]:
     is_local = isinstance(source, CorpusSource) and source.is_local
     source.peek(split, 1)  # raises the mistakes in one sentence
-    rows = sampling.documents(source, split, seed, is_local if spread is None else spread)
+    rows = excerpt.documents(source, split, seed, is_local if spread is None else spread)
     return list(itertools.islice(_limited(rows), most or DOCUMENTS[is_local]))
 
 

@@ -1,62 +1,27 @@
-"""Draw documents from a corpus, and make a task's examples of them.
+"""Make a task's examples of some documents of its corpus.
 
-    texts = list(itertools.islice(documents(source, "train"), 1000))
-    rows = examples(task, texts, "train", {"inputs": 512, "targets": 114})
-    spans(vocabulary, ids, {})                  # [(False, "Ana are"), (True, "<0>"), …]
-
-The documents are spread over the corpus.
+texts = list(itertools.islice(excerpt.documents(source, "train"), 1000))
+rows = examples(task, texts, "train", {"inputs": 512, "targets": 114})
+spans(vocabulary, ids, {})                  # [(False, "Ana are"), (True, "<0>"), …]
 """
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import seqio
 import tensorflow as tf
 
-from common.errors import UserError
 from tasks import vocabularies
-from tasks.corpus.overview import is_small
-from tasks.corpus.source import PARTS, RECORDS, CorpusSource
+from tasks.corpus import excerpt
+from tasks.corpus.source import CorpusSource
 from tasks.objectives import registry
 from tasks.rows import Rows
 from tasks.task import Task
 from tasks.text import normalize
 
 INPUTS = 512  # tokens, of the pretraining recipes
-_AT_ONCE = 16  # shards that are read alternately
 _MOST_EXAMPLES = 5_000
-
-
-def documents(
-    source: seqio.DataSource, split: str, seed: int = 0, shuffle: bool = True
-) -> Iterator[dict[str, str]]:
-    """Yield the usable documents of a split once, in an order that is spread over the corpus.
-
-    A small corpus is shuffled as a whole. From a larger one files, and parts of large files, are
-    drawn at random and read alternately. The same `seed` gives the same documents. Without
-    `shuffle`, and for sources that are no `CorpusSource`, they come in their own order. Features
-    that are no text are left out.
-
-    Raises:
-      UserError: the corpus cannot be read.
-    """
-    if not (shuffle and isinstance(source, CorpusSource)):
-        datasets = [source.get_dataset(split=split, shuffle=False)]
-    elif is_small(source, split):
-        datasets = [source.get_dataset(split, True, seed, order=RECORDS)]
-    else:
-        count = min(len(source.list_files(split)), _AT_ONCE)
-        shards = [seqio.ShardInfo(index, count) for index in range(count)]
-        datasets = [source.get_dataset(split, True, seed, shard, order=PARTS) for shard in shards]
-    try:
-        for rows in itertools.zip_longest(*(dataset.as_numpy_iterator() for dataset in datasets)):
-            yield from (_texts(row) for row in rows if row is not None)
-    except tf.errors.OpError as error:
-        # TensorFlow keeps only the class and the text of the reader's error.
-        reason = (str(error).partition("Error: ")[2] or str(error)).splitlines()[0]
-        raise UserError(why=f"the corpus cannot be read: {reason}") from error
 
 
 def first_documents(source: seqio.DataSource, split: str, n: int) -> list[dict[str, str]]:
@@ -70,12 +35,7 @@ def first_documents(source: seqio.DataSource, split: str, n: int) -> list[dict[s
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
     if isinstance(source, CorpusSource):
         return [{"text": text} for text in source.peek(split, n)]
-    return list(itertools.islice(documents(source, split, shuffle=False), n))
-
-
-def _texts(row: Mapping[str, Any]) -> dict[str, str]:
-    texts = {name: value for name, value in row.items() if isinstance(value, bytes)}
-    return {name: value.decode("utf-8", "replace") for name, value in texts.items()}
+    return list(itertools.islice(excerpt.documents(source, split, shuffle=False), n))
 
 
 def task_over(task: seqio.Task, features: Mapping[str, Sequence[str]], split: str) -> seqio.Task:

@@ -108,15 +108,18 @@ def test_shards_share_the_examples(folder, tmp_path):
 
 
 @pytest.mark.parametrize("shards", [1, 3])
-def test_a_limit_takes_the_first_examples(folder, tmp_path, shards):
+def test_a_limit_draws_the_same_examples_of_all_of_the_split(folder, tmp_path, shards):
     found = [
         infer(folder, tmp_path, shard_id=i, num_shards=shards, max_examples=5)[0]
         for i in range(shards)
     ]
-    assert {text for path in found for text in texts_in(path)} == set(TEXTS[:5])
+    drawn = [text for path in found for text in texts_in(path)]
+    assert len(drawn) == 5
+    assert set(drawn) < set(TEXTS)
+    assert TEXTS.index(max(drawn, key=TEXTS.index)) >= len(TEXTS) / 2
     assert len(list(tmp_path.glob("*.jsonl"))) == shards
     more = infer(folder, tmp_path, shard_id=0, num_shards=shards, max_examples=9)
-    assert texts_in(more[0]) == TEXTS[:9:shards]  # another limit is not resumed
+    assert len(texts_in(more[0])) == len(TEXTS[:9:shards])  # another limit is not resumed
 
 
 def test_a_mixture_has_a_file_a_task(folder, tmp_path):

@@ -128,6 +128,14 @@ def test_the_recipe_reads_the_rows_with_the_vocabulary_of_the_model(words, folde
     assert all(text.startswith("shout:") == ("--prefix" in words) for text in rows["train"])
 
 
+def test_the_classes_of_many_sorted_rows_are_those_of_all_of_them(tmp_path, monkeypatch):
+    monkeypatch.setattr(new_job, "LABELLED", 60)
+    rows = [f"text {i},{label}" for i, label in enumerate("a" * 100 + "b" * 60 + "c" * 40)]
+    (tmp_path / "rows.csv").write_text("\n".join(["text,label", *rows]))
+    classes = new_job.classes_of(str(tmp_path / "rows.csv"), "text", "label")
+    assert set(classes) == set("abc")
+
+
 def test_the_best_of_few_steps_and_rows_of_many_are_within_limits(folders, capsys):
     """A model of Hugging Face is brought in first, and the recipe has its sizes from there."""
     (folders / "tiny").mkdir()

@@ -103,7 +103,9 @@ def test_hosts_share_rows_each_once_and_settings_without_meaning_are_refused(man
 def test_a_few_examples_are_the_same_for_all_shards_and_epochs(many):
     files = {"train": many, "validation": many}
     source = Rows(files=files, columns=PAIR, max_examples=10)
-    wanted = {f"text {i}" for i in range(10)}
+    wanted = {row["inputs"] for row in read(source)}
+    assert len(wanted) == 10
+    assert max(int(text.split()[1]) for text in wanted) > 200
     for n in (1, 3):
         parts = shares(source, n)
         assert {row["inputs"] for part in parts for row in part} == wanted
@@ -114,6 +116,23 @@ def test_a_few_examples_are_the_same_for_all_shards_and_epochs(many):
     assert len(order) == 20
     assert order[:10] != order[10:]
     assert len(read(source, "validation")) == 400
+
+
+@pytest.mark.parametrize("held_out", [{}, {"validation": 0.5}])
+def test_a_few_examples_of_a_sorted_split_have_each_class_in_its_share(tmp_path, held_out):
+    rows = [{"article": f"text {i}", "summary": "01"[i >= 900]} for i in range(1200)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    files = {"train": str(tmp_path / "rows.jsonl")}
+    labels = {"targets": {"0": "no", "1": "yes"}}
+    every = Rows(files=files, columns=PAIR, labels=labels, held_out=held_out)
+    few = Rows(files=files, columns=PAIR, labels=labels, held_out=held_out, max_examples=20)
+    both = [[row["targets"] for row in read(source)] for source in (every, few)]
+    of_all, of_few = (labels.count("yes") / len(labels) for labels in both)
+    assert len(both[1]) == 20
+    assert abs(of_all - of_few) <= 1 / 20
+    trained = {row["inputs"] for row in read(every)}
+    assert {row["inputs"] for row in read(few)} <= trained
+    assert few.identity("train") != every.identity("train")
 
 
 def test_parallel_files_are_read_line_by_line(tmp_path):

@@ -7,10 +7,11 @@ import seqio
 
 from fakes.refuses import refuses
 from tasks import corpora, pairs, romanian, vocabularies  # noqa: F401  registers ro_mini
+from tasks.corpus import excerpt
 from tasks.corpus.records.documents import Column
 from tasks.corpus.source import CorpusSource
 from tasks.jobs import classification
-from tasks.look import sample, sampling
+from tasks.look import sample
 from tasks.look.page import SHOWN, shown_documents, shown_examples
 from tasks.rows import Rows
 
@@ -121,7 +122,7 @@ def test_a_look_at_the_beginning_reads_the_first_documents(tasks):
         found = sample.draw(task, "train", 3, spread=False)
         assert len(found.documents) == 3
         assert found.counts["read"] >= 3  # also where little is read
-        assert found.documents[0] == next(sampling.documents(task.source, "train", shuffle=False))
+        assert found.documents[0] == next(excerpt.documents(task.source, "train", shuffle=False))
         assert found.examples
 
 
