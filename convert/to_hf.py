@@ -23,7 +23,7 @@ from convert.formats import flax_msgpack_writer, safetensors_writer
 from convert.formats.safetensors_writer import DTYPES
 from convert.proof.verify import verify
 from convert.run.model_dir import TrainedRun
-from convert.sizes import Sizes, T5Sizes
+from convert.sizes import Sizes
 from convert.tokenizer import Vocabulary
 from t5x.checkpointing import layout
 from t5x.checkpointing.lazy_array import Index, LazyArray
@@ -55,20 +55,12 @@ def write_weights(
     """Write the weights in `options.formats`; raise UserError for NaN or lost values."""
     tree, tensors = t5x_params.checked(tree), weight_map.tensors(sizes)
     tree = weight_map.scale_output(tree, 1 / sizes.output_scale)
-    # Without a head, transformers computes logits with the embedding.
-    if isinstance(sizes, T5Sizes) and not (sizes.tied or _has_own_head(tree)):
-        tensors = [t for t in tensors if t.target != "lm_head.weight"]
     if "pytorch" in options.formats:
         torch = {t.target: _joined(tree, t, t.torch_shape, t.to_torch) for t in tensors}
         safetensors_writer.write(folder, torch, options.dtype, options.shard_bytes)
     if "flax" in options.formats:
         flax = {t.flax_path: _joined(tree, t, t.flax_shape, t.to_flax) for t in tensors}
         flax_msgpack_writer.write(folder / "flax_model.msgpack", flax, options.dtype)
-
-
-def _has_own_head(tree: t5x_params.Tree) -> bool:
-    head, table = tree["decoder/logits_dense/kernel"], tree["token_embedder/embedding"]
-    return not np.array_equal(head.read().T, table.read())
 
 
 def _joined(

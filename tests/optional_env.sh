@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Sets up an environment of packages that only some users install, for slow tests:
+# Sets up an environment of packages that only some users install, beside those of .venv:
 #   bash tests/optional_env.sh [NAME]
-# | NAME | folder | packages, beside those of .venv, for tests of |
+# | NAME | folder | packages for tests of |
 # |---|---|---|
+# | flax | .venv-flax | published folders in transformers 4, with PyTorch and Flax; tests/run.sh calls it |
 # | optional | .venv-optional | corpora under s3:// and the notebook |
 # | users | .venv-users | sentence-transformers and Transformers.js |
 # | exporters | .venv-exporters | optimum, CTranslate2 and Flair, which need transformers 4 |
@@ -15,6 +16,9 @@ name="${1:-optional}"
 folder="$root/.venv-$name"
 node=''
 case "$name" in
+  flax) # The last releases together: jax 0.10 has no jnp.clip(a_max=...).
+    packages=('jax==0.9.2' 'jaxlib==0.9.2' 'flax==0.12.6' 'transformers==4.57.*')
+    ;;
   optional) packages=('s3fs==2026.9.0' 'moto[server]==5.2.5' 'nbclient==0.11.0' 'ipykernel==7.4.0') ;;
   users)
     packages=('sentence-transformers==5.7.0')
@@ -25,7 +29,7 @@ case "$name" in
       'transformers<5' 'datasets<5')
     ;;
   *)
-    echo "optional_env.sh: there is no environment $name, but optional, users and exporters." >&2
+    echo "optional_env.sh: there is no environment $name, but flax, optional, users and exporters." >&2
     exit 2
     ;;
 esac
@@ -37,7 +41,7 @@ site='import sysconfig; print(sysconfig.get_path("purelib"))'
 "$python" -m venv "$folder"
 "$python" -c "$site" > "$("$folder/bin/python" -c "$site")/shared.pth"
 if ! "$folder/bin/python" -m pip install --quiet --no-warn-conflicts --retries 1 "${packages[@]}"; then
-  echo "optional_env.sh: pip could not install ${packages[*]}. Slow tests need them." >&2
+  echo "optional_env.sh: pip could not install ${packages[*]}. Tests need them." >&2
   exit 1
 fi
 if [[ "$node" ]] && ! npm install --silent --ignore-scripts --prefix "$folder/node" "$node"; then

@@ -21,7 +21,7 @@ fi
 # proof of flax_model.msgpack needs older packages beside it.
 if [[ "$PYTHON" == "$VENV/bin/python" ]]; then
   export STRICT_SKIPS=1
-  bash tests/flax_env.sh
+  bash tests/optional_env.sh flax
 fi
 "$PYTHON" -m ruff check .
 "$PYTHON" -m ruff format --check .

@@ -12,10 +12,12 @@ import torch
 from transformers import AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
 
 from convert import __main__ as converter
+from convert.proof import t5x_logits, verify
+from convert.sizes import T5Sizes
 from convert.tokenizer import TrainedVocabulary
-from fakes.convert_fakes import ENCODERS, FAMILIES, write_run
+from fakes.convert_fakes import ENCODERS, FAMILIES, NETWORKS, arrays, tree, write_run
 from fakes.optional_env import optional_folder, optional_python
-from fakes.paths import MINI, ROOT
+from fakes.paths import FAST_COMPILATION, MINI, ROOT
 from fakes.tokenizer_files import WORDPIECE
 
 pytestmark = pytest.mark.slow
@@ -127,3 +129,50 @@ def test_transformers_js_gives_the_trainers_ids(folders):
     assert found["t5"] == [[*own.encode(text), 1] for text in TEXTS["odd"]]
     tokenizer = AutoTokenizer.from_pretrained(encoder)
     assert found["encoder"] == [tokenizer(text).input_ids for text in TEXTS["odd"]]
+
+
+def folder_of(home, sizes, values, dtype):
+    """Convert a run to a folder, which gets the batch of the proof; return both."""
+    write_run(home, sizes, values)
+    flags = ["--vocabulary", "none", "--no_verify", "--dtype", dtype]
+    assert converter.main([str(home), *flags]) == 0
+    folder = home.with_name(f"{home.name}_hf") / "checkpoint_3"
+    batch = verify.probe_batch(sizes)
+    ids, second = [*batch.values()][:2]
+    if isinstance(sizes, T5Sizes):
+        inputs = {"attention_mask": np.int32(ids > 0), "decoder_input_ids": second}
+    else:
+        inputs = {"attention_mask": second}
+    np.savez(folder / "batch.npz", input_ids=ids, **inputs)
+    return folder, batch
+
+
+def test_transformers_4_computes_the_trainers_logits_of_every_kind(tmp_path):
+    """By PyTorch and, for T5 and mT5, by Flax.
+
+    A umT5 with a head of its own needs transformers 5: transformers 4 does not scale its logits.
+    """
+    networks = NETWORKS | ENCODERS
+    networks["pretraining"] = dataclasses.replace(networks["bert"], next_sentence=True)
+    networks["equal head"] = networks["rounded"] = networks["t5_1_1"]
+    folders, logits, real = {}, {}, {}
+    for name, sizes in networks.items():
+        values = arrays(sizes)
+        if name == "equal head":
+            values["decoder/logits_dense/kernel"] = values["token_embedder/embedding"].T
+        dtype = "bfloat16" if name == "rounded" else "float32"
+        folders[name], batch = folder_of(tmp_path / name, sizes, values, dtype)
+        weights = verify.rounded(tree(values), dtype)
+        *_, counted = batch.values()
+        real[name] = counted > 0
+        ours = t5x_logits.trainer_logits(weights, sizes, batch)[real[name]]
+        logits[name] = ours / sizes.output_scale
+    environment = os.environ | {"XLA_FLAGS": FAST_COMPILATION, "USE_TF": "0"}
+    program = [optional_python("flax"), USERS / "transformers_4_logits.py"]
+    done = subprocess.run([*program, *folders.values()], env=environment, stderr=subprocess.PIPE)
+    assert done.returncode == 0, done.stderr.decode()
+    for name, folder in folders.items():
+        kinds = ["pytorch"] + ["flax"] * (networks[name].family in ("t5", "mt5"))
+        for kind in kinds:
+            found = np.load(folder / f"{kind}.npy")[real[name]]
+            np.testing.assert_allclose(found, logits[name], atol=1e-4, err_msg=f"{name} {kind}")

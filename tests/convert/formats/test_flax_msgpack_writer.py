@@ -1,6 +1,6 @@
 """flax_model.msgpack and the tokenizer in the last releases that run transformers 4's Flax T5.
 
-`bash tests/flax_env.sh` sets them up in .venv-flax; without it the proof is skipped.
+`bash tests/optional_env.sh flax` sets them up in .venv-flax; without it the proof is skipped.
 """
 
 import json
@@ -67,7 +67,7 @@ def write(folder, sizes, values, dtype):
 
 @pytest.mark.skipif(
     not (ENVIRONMENT / "ready").exists(),
-    reason="no .venv-flax: bash tests/flax_env.sh installs transformers 4 with its Flax",
+    reason="no .venv-flax: bash tests/optional_env.sh flax installs transformers 4 with its Flax",
 )
 def test_transformers_4_computes_the_trainers_logits_and_ids(tmp_path):
     vocabulary = tokenizer.TrainedVocabulary(str(MINI), 0)
