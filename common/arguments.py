@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from common.errors import ROOT, UserError
+from common.secrets import public
 
 
 def version() -> str:
@@ -66,7 +67,8 @@ class _Parser(argparse.ArgumentParser):
             near = difflib.get_close_matches(flag, self._option_string_actions, 1)
             message = f"{flag} is not a flag{f'; did you mean {near[0]}?' if near else ''}"
         about = f"{self.description}\n\n" if self.is_without_words else ""
-        self.exit(2, f"{about}Error: {' '.join(message.split())} (--help lists all flags)\n")
+        message = public(" ".join(message.split()))
+        self.exit(2, f"{about}Error: {message} (--help lists all flags)\n")
 
 
 def spelled(words: Sequence[str], flags: Container[str]) -> list[str]:

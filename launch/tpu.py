@@ -37,7 +37,13 @@ import unicodedata
 from typing import Any, NamedTuple, NoReturn
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-# Variables that cross ssh with a run, besides those that TPU_PASS names. HF_TOKEN goes as a file.
+sys.path.insert(0, str(ROOT))
+
+from common.secrets import public, split_login  # noqa: E402
+
+# Secrets go to the workers as files, since every list of processes shows the arguments of commands.
+TOKEN, LOGIN = ".cache/huggingface/token", ".config/t5x/git_login"
+# Variables that cross ssh with a run, besides those that TPU_PASS names.
 PASSED = ["MODEL_DIR"]
 NUMBERS = {  # settings that are computed with, and their defaults
     "TPU_SSH_SECONDS": 120.0,
@@ -82,8 +88,8 @@ class Report(NamedTuple):
 
 
 def say(text: object, file: Any = None) -> None:
-    """Print a line without control characters: no worker may move the cursor of this terminal."""
-    safe = [c for c in str(text) if c in "\n\t" or unicodedata.category(c) != "Cc"]
+    """Print a line without secrets and control characters, which would move the cursor."""
+    safe = [c for c in public(str(text)) if c in "\n\t" or unicodedata.category(c) != "Cc"]
     print("".join(safe), file=file, flush=True)
 
 
@@ -138,7 +144,7 @@ class Slice:
         command = ["git", "-C", str(ROOT), "remote", "get-url", "origin"]
         origin = subprocess.run(command, capture_output=True, text=True).stdout.strip()
         https = re.sub(r"^git@([^:]+):", r"https://\1/", origin)  # workers do not have your ssh key
-        self.repository = settings.get("TPU_REPO") or https
+        self.repository, self.login = split_login(settings.get("TPU_REPO") or https)
 
     def __str__(self) -> str:
         spot = ", spot" if self.kind.get("spot") else ""
@@ -225,6 +231,18 @@ class Slice:
         with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
             do = lambda worker: self.ask(*self.ssh(worker, line), timeout=timeout)
             return list(pool.map(do, range(self.workers)))
+
+    def send_secret(self, secret: str, path: str) -> None:
+        """Write a secret to a file in the home of every worker, which its user alone can read."""
+        folder = path.rpartition("/")[0]
+        line = f"umask 077; mkdir -p {folder} && touch {path} && chmod 600 {path}"
+        need_all(self.on_workers(line), f"~/{path} could not be made")
+        with tempfile.NamedTemporaryFile("w") as file:  # which no other user can read
+            print(secret, file=file, flush=True)
+            to = [file.name, f"{self.name}:{path}", "--worker=all", *self.internal_ip()]
+            done = self.ask("tpu-vm", "scp", *to)
+        if done.returncode:
+            raise Failed(f"~/{path} could not be copied to the workers: {why(done)}")
 
     def worker_line(self, *words: str, **variables: str) -> str:
         """Return the command line that runs launch/tpu_worker.py in a worker's clone."""
@@ -328,18 +346,15 @@ def setup(tpu: Slice) -> None:
         tries += 1
         time.sleep(min(15, tpu.numbers["TPU_POLL_SECONDS"]))
     say(f"Setting up {tpu.workers} workers of {tpu.name} from {tpu.repository}.")
-    branch, token = tpu.settings.get("TPU_BRANCH", ""), tpu.settings.get("HF_TOKEN", "")
+    if token := tpu.settings.get("HF_TOKEN"):
+        tpu.send_secret(token, TOKEN)
+    if tpu.login:
+        tpu.send_secret(tpu.login, LOGIN)
     script = (ROOT / "launch/tpu_worker_setup.sh").read_text()
-    words = ["setup", tpu.folder, tpu.repository, branch, "token" if token else ""]
+    branch = tpu.settings.get("TPU_BRANCH", "")
+    words = ["setup", tpu.folder, tpu.repository, branch, LOGIN if tpu.login else ""]
     answers = tpu.on_workers(f"bash -c {shlex.join([script, *words])}")
     head = tpu.common_head(answers, "the set-up has failed")
-    if token:  # in a file, because every list of processes shows the arguments of commands
-        with tempfile.NamedTemporaryFile("w") as file:  # which no other user can read
-            print(token, file=file, flush=True)
-            to = [file.name, f"{tpu.name}:.cache/huggingface/token", "--worker=all"]
-            done = tpu.ask("tpu-vm", "scp", *to, *tpu.internal_ip())
-        if done.returncode:
-            raise Failed(f"HF_TOKEN could not be copied to the workers: {why(done)}")
     for worker, done in enumerate(answers):
         versions = re.findall(r"^has (.*)", done.stdout, re.MULTILINE)
         say(f"worker {worker:<3} {head}  {(versions or ['?'])[0]}")

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Prepares a worker for training. `launch/tpu.py setup` runs it there with four arguments: the folder
-# of the clone, its origin, its branch or '', and a text if a token for Hugging Face will follow.
+# of the clone, its origin, its branch or '', and the file in $HOME with git's login for it or ''.
 # It installs git, Python, the clone, and .venv with jax and libtpu, skips what is done already, and
 # prints the commit and the versions.
 set -euo pipefail
 
-folder="$1" repository="$2" branch="$3" token="$4"
+folder="$1" repository="$2" branch="$3" login="$4"
 export PATH="$HOME/.local/bin:$PATH"
 has_python() {
   local version
@@ -27,16 +27,16 @@ if ! has_python; then # Ubuntu 20.04 and 22.04 have none
   PIP_BREAK_SYSTEM_PACKAGES=1 python3 -m pip install --quiet --user uv >&2
   uv python install --quiet 3.13 >&2
 fi
+helper="store --file ~/$login"
 if [[ -d "$folder/.git" ]]; then
+  git -C "$folder" remote set-url origin "$repository" # without the login of an earlier set-up
+  if [[ -n "$login" ]]; then git -C "$folder" config credential.helper "$helper"; fi
   git -C "$folder" fetch --quiet
   if [[ -n "$branch" ]]; then git -C "$folder" checkout --quiet "$branch"; fi
   git -C "$folder" pull --quiet --ff-only
 else
-  git clone --quiet ${branch:+--branch "$branch"} "$repository" "$folder"
-fi
-if [[ -n "$token" ]]; then # created empty and private before the token is written to it
-  (umask 077 && mkdir -p "$HOME/.cache/huggingface" && touch "$HOME/.cache/huggingface/token")
-  chmod 600 "$HOME/.cache/huggingface/token"
+  git clone --quiet ${login:+--config credential.helper="$helper"} \
+    ${branch:+--branch "$branch"} "$repository" "$folder"
 fi
 bash "$folder/launch/setup.sh" --tpu
 echo "head $(git -C "$folder" rev-parse --short=12 HEAD)"

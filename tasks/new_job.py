@@ -38,7 +38,7 @@ from tasks.look import lines
 from tasks.look.sample import Sample, draw
 from tasks.rows import Rows
 from tasks.scaffold import starting_model, validation
-from tasks.scaffold.files import check_name, write
+from tasks.scaffold.files import check_corpus, check_name, write
 from tasks.scaffold.finetuning import METRICS, FinetuningRecipe, JobRows, PretrainedT5
 from tasks.scaffold.starting_model import BYT5
 
@@ -117,6 +117,7 @@ def open_rows(
         files = (os.path.abspath(inputs), os.path.abspath(targets or ""))
         options: dict[str, Any] = {"parallel": {"train": files}}
     else:
+        check_corpus(rows)
         corpus = absolute_path(rows)
         options = {"corpus": corpus, "columns": {"inputs": inputs, "targets": targets or label}}
         if label:

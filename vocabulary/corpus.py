@@ -15,6 +15,7 @@ from typing import Any
 
 from common import arguments
 from common.errors import UserError
+from common.secrets import public
 from tasks.text.normalize import normalize
 
 MODEL_HELP = "SentencePiece file, run or converted folder, or Hugging Face hub name"
@@ -54,7 +55,7 @@ def _documents(args: argparse.Namespace) -> dict[str, Iterator[str]]:
     """Return the documents that the corpus flags name, by --corpus or task."""
     if args.task:
         return {name: _task_texts(name, args) for name in args.task}
-    return {args.corpus: read_documents(**{name: getattr(args, name) for name in _FLAGS})}
+    return {public(args.corpus): read_documents(**{name: getattr(args, name) for name in _FLAGS})}
 
 
 def _task_texts(name: str, args: argparse.Namespace) -> Iterator[str]:
@@ -141,7 +142,7 @@ def read_documents(
     source.peek(split)  # raises the mistakes in one sentence
     listing = overview(source, split)
     question = f"\n{listing.flags}" if listing.looks_like else ""
-    print(f"{corpus}: {listing}{question}", file=sys.stderr, flush=True)
+    print(f"{public(corpus)}: {listing}{question}", file=sys.stderr, flush=True)
     return itertools.islice(_texts(source, split, max_documents is not None), max_documents)
 
 

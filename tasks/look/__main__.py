@@ -22,6 +22,7 @@ from collections.abc import Sequence
 
 from common import arguments
 from common.errors import UserError, guarded
+from common.secrets import public
 from tasks import registered
 from tasks.corpus import slices
 from tasks.corpus.source import CorpusSource
@@ -57,7 +58,7 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> None:
     """Print what the sample shows, and write it as an HTML page."""
     flags = parse_arguments(argv)
-    name = re.sub(r"\W+", "_", flags.corpus).strip("_")
+    name = re.sub(r"\W+", "_", public(flags.corpus)).strip("_")
     path = flags.html or arguments.result_path(f"look_{name}.html")
     arguments.check_output_file("--html", path)
     drawn = draw_texts(flags) if is_corpus(flags.corpus) else draw(flags)

@@ -15,6 +15,7 @@ import re
 import string
 
 from common.errors import ROOT, UserError
+from common.secrets import is_signed, public
 
 _TEMPLATES = pathlib.Path(__file__).with_name("templates")
 
@@ -53,6 +54,16 @@ def check_name(name: str, flag: str) -> None:
             name,
             f"but tasks/{name}.py defines functions, and no file of a user's task does",
             "give another name",
+        )
+
+
+def check_corpus(corpus: str) -> None:
+    """Raise UserError for an address with a secret, which the written files would hold."""
+    if is_signed(corpus):
+        raise UserError(
+            public(corpus),
+            why="has a signature or key in its query, which the files written here would show",
+            to_set="write it into a file of yours and name that as @FILE, or download it",
         )
 
 

@@ -18,7 +18,7 @@ from common.tables import data_size
 from tasks.corpus.storage.names import LIST, absolute_path
 from tasks.languages import table
 from tasks.languages.table import FINEWEB2, TOKENS_PER_WORD, Language
-from tasks.scaffold.files import quoted
+from tasks.scaffold.files import check_corpus, quoted
 
 BYTES_PER_TOKEN = 4  # roughly
 _UNKNOWN_BYTES = 1e9  # assumed size of a corpus of unknown size
@@ -131,6 +131,7 @@ def own_text(
     from tasks.corpus.storage.retry import RetryPolicy
     from tasks.scaffold import validation
 
+    check_corpus(corpus)
     path = absolute_path(corpus)
     settings = {"column": column, "documents": documents}
     options = {option: value for option, value in settings.items() if value}

@@ -72,7 +72,7 @@ class Pod:
     def __init__(self, folder, workers=4, packages=(), worker_environment=None, **settings):
         self.folder, self.run_dir = folder, folder / "run"
         origin, self.clone = folder / "origin", folder / "clone"
-        for folder_name in ("launch", *packages):
+        for folder_name in {"launch", "common", *packages}:
             ignored = shutil.ignore_patterns("env", "__pycache__")
             shutil.copytree(ROOT / folder_name, origin / folder_name, ignore=ignored)
         executable(origin / "launch/like_t5x.sh", TRAINER)

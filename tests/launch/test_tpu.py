@@ -1,5 +1,6 @@
 """launch/tpu.py runs for real against a fake gcloud, whose workers are local processes."""
 
+import base64
 import json
 import os
 import re
@@ -12,6 +13,7 @@ import time
 
 import pytest
 
+from fakes import loopback
 from fakes.shell import LAUNCH, executable, sentence
 from fakes.simulated_pod import ZONE, Pod, flags_of
 
@@ -205,6 +207,53 @@ def test_set_up_is_the_same_on_every_worker_and_can_be_repeated(pod):
     installs = (pod.folder / "calls").read_text().count("uv pip install")
     assert installs == 4, "the second set-up has nothing to install"
     assert "hf_" not in json.dumps(pod.cloud.calls()), "a token is in a command line"
+
+
+class _PrivateRepository(loopback.Handler):
+    """Serves a bare repository to whoever logs in as me with ghp_word."""
+
+    def do_GET(self):
+        login = "Basic " + base64.b64encode(b"me:ghp_word").decode()
+        if self.headers.get("Authorization") != login:
+            return self.reply(401, headers={"WWW-Authenticate": 'Basic realm="git"'})
+        path = self.fake.folder / self.path.partition("?")[0].lstrip("/")
+        return self.reply(200, path.read_bytes()) if path.is_file() else self.reply(404)
+
+
+@pytest.mark.parametrize("where", ["TPU_REPO", "origin"])
+def test_the_login_of_a_repository_goes_to_workers_as_a_file(pair, where):
+    bare = pair.folder / "served/origin.git"
+    subprocess.run(["git", "clone", "-q", "--bare", pair.folder / "origin", bare], check=True)
+    subprocess.run(["git", "-C", bare, "update-server-info"], check=True)
+    with loopback.Server(_PrivateRepository) as server:
+        server.folder = pair.folder / "served"
+        repository = f"{server.url}/origin.git".replace("://", "://me:ghp_word@")
+        settings = {"GIT_TERMINAL_PROMPT": "0", "STEPS": "1"}
+        if where == "TPU_REPO":
+            settings["TPU_REPO"] = repository
+        else:
+            command = ["git", "-C", pair.clone, "remote", "set-url", "origin", repository]
+            subprocess.run(command, check=True)
+        pair.do("create", "ro", ZONE, "v4-32")
+        output = pair.do("setup", "ro", ZONE, **settings)
+        output += pair.do("setup", "ro", ZONE, **settings)
+        output += pair.do("run", "ro", ZONE, "launch/like_t5x.sh", **settings)  # it pulls
+    home = pair.cloud.home("ro", 1)
+    login = home / ".config/t5x/git_login"
+    assert login.read_text().startswith("http://me:ghp_word@127.0.0.1")
+    assert stat.S_IMODE(login.stat().st_mode) == 0o600
+    assert "ghp_" not in (home / "origin/.git/config").read_text()
+    assert f"worker 1   {pair.head()}  " in output
+    assert "ghp_" not in output + json.dumps(pair.cloud.calls())
+
+
+def test_a_login_of_an_earlier_set_up_leaves_the_clone(pair):
+    pair.make()
+    config = pair.cloud.home("ro", 0) / "origin/.git/config"
+    origin = str(pair.folder / "origin")
+    config.write_text(config.read_text().replace(origin, "https://me:ghp_word@127.0.0.1:9/x"))
+    pair.do("setup", "ro", ZONE)
+    assert "ghp_" not in config.read_text()
 
 
 def test_missing_tools_of_a_worker_are_installed(pair):

@@ -23,7 +23,7 @@ from typing import BinaryIO
 from absl import logging
 
 from common.errors import UserError
-from common.secrets import public
+from common.secrets import public, split_login
 
 TIMEOUT_S = 60.0
 _REFUSALS = (400, 401, 403, 404, 410)
@@ -137,6 +137,12 @@ class _Body(io.RawIOBase):
 
 
 def _get(url: str, start: int = 0, stop: int | None = None, version: str | None = None):
+    if split_login(url)[1]:
+        raise UserError(
+            public(url),
+            why="is given with a user or password, which are not sent",
+            to_set="leave them out, or download the file and name its path",
+        )
     headers = {}
     if stop is not None:
         headers["Range"] = f"bytes={start}-{stop - 1}"
