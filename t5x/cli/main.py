@@ -29,7 +29,7 @@ from t5x.checkpointing.async_save import AsyncSave
 from t5x.monitoring import compile_stats, program_cache
 from t5x.multihost import roll_call
 from t5x.multihost.preemption import Interruption
-from t5x.multihost.worker import find_worker
+from t5x.multihost.worker import find_worker, without_proxy
 
 flags.DEFINE_multi_string("gin_file", [], "Gin files, in order; later bindings win.")
 flags.DEFINE_multi_string("gin_bindings", [], "Single bindings, 'NAME = value'.")
@@ -203,6 +203,7 @@ def join_others(values: flags.FlagValues) -> None:
     seconds = values.roll_call_seconds
     if worker := find_worker(*pod, os.environ):
         roll_call.wait_for_all(worker, roll_call.facts(gin.config_str()), seconds)
+        os.environ.update(without_proxy(worker, os.environ))
     address, count, index = pod if values.coordinator_address else (None, None, None)
     jax.distributed.initialize(address, count, index, heartbeat_timeout_seconds=HEARTBEAT_SECONDS)
 

@@ -18,13 +18,13 @@ from t5x.multihost.worker import Worker
 
 _WORKER = """
 import sys
-import jax
+import types
+from t5x.cli import main
 from t5x.multihost import roll_call
-from t5x.multihost.worker import Worker
 
-address, index, data = sys.argv[1], int(sys.argv[2]), sys.argv[3]
-roll_call.wait_for_all(Worker(address, 2, index), {"commit": "abc"}, 60)
-jax.distributed.initialize(address, 2, index)
+names = ("coordinator_address", "process_count", "process_index", "roll_call_seconds")
+main.join_others(types.SimpleNamespace(**dict(zip(names, (sys.argv[1], 2, int(sys.argv[2]), 60)))))
+data = sys.argv[3]
 try:
     roll_call.assert_same({"data of a_task": data})
 except ValueError as error:
@@ -104,9 +104,10 @@ def test_another_commit_is_refused_by_all_with_both_values():
     assert said[1].startswith("UserError: commit is abc on workers 0, 1 and def on worker 2; ")
 
 
-def test_jax_then_starts_on_the_same_port_and_compares_the_data():
+def test_jax_then_starts_on_the_same_port_past_a_proxy_and_compares_the_data():
     address, data = f"127.0.0.1:{free_port()}", ("12 files", "11 files")
     environment = {"JAX_PLATFORMS": "cpu", "PATH": "", "PYTHONPATH": str(ROOT)}
+    environment |= {"http_proxy": "http://127.0.0.1:9", "no_proxy": "a.org"}  # reaches no cluster
     running = [
         subprocess.Popen(
             [sys.executable, "-c", _WORKER, address, str(index), data[index]],
