@@ -1,6 +1,7 @@
 """Where the repository, its packages, its tests' golden numbers and its bundled corpus are."""
 
 import importlib.metadata
+import json
 import pathlib
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -11,6 +12,9 @@ PACKAGES = (
     *("common", "convert", "evaluation", "preflight"),
     *("report", "t5x", "tasks", "vocabulary"),
 )
+_CONTRACT = json.loads((GOLDEN / "contract.json").read_text())
+_SHIPPED = {*_CONTRACT["gin files"]}
+_SHIPPED |= {f"{folder}/{name}" for folder, names in _CONTRACT["scripts"].items() for name in names}
 _JAXLIB = importlib.metadata.version("jaxlib")
 # Flags of XLA for programs that run for a moment. Without LLVM's optimizations, the emitters of
 # fusions and code in 32 parts, a train step of the golden model compiles in 1.8 s of CPU time
@@ -24,3 +28,14 @@ FAST_COMPILATION = " ".join(
         "--xla_cpu_parallel_codegen_split_count=1",
     ]
 )
+
+
+def is_shipped(path: pathlib.Path) -> bool:
+    """Return whether a file is the repository's.
+
+    A user adds gin files, scripts and modules of tasks/; golden/contract.json has those of the
+    repository, and make_contract.py takes new ones into it.
+    """
+    name = path.relative_to(ROOT)
+    is_open = name.suffix in (".gin", ".sh") or name.parts[0] == "tasks"
+    return not is_open or str(name) in _SHIPPED or "/".join(name.parts[:2]) in _SHIPPED

@@ -11,13 +11,14 @@
 | `python` | a name that the documentation's Python examples use | parameters |
 | `tasks` | the registry of SeqIO | names that MIXTURE_OR_TASK_NAME may have |
 | `commands` | what stands after `python -m`; the commands of launch/tpu.py | flags, positionals |
-| `scripts` | a folder of shell scripts; pyproject.toml | names |
+| `scripts` | a folder of shell scripts; tasks/, for its modules; pyproject.toml | names |
 | `files` | MODEL_DIR, a cache; a file in them | paths; its keys or arrays |
 | `environment` | scripts, launch/env.example | variables that they read |
 
 In `gin` are the public names that upstream T5X has too, those that our gin files, README and docs/
 write, and all that is registered. Parameters have their defaults if those are plain. All else is
-free: where a name is defined, what else a module has, what commands call.
+free: where a name is defined, what else a module has, what commands call. Files that the contract
+lacks are those of a user to the tests; this script takes them in.
 """
 
 import argparse
@@ -52,12 +53,14 @@ from absl import flags  # noqa: E402
 
 import gin  # noqa: E402
 from fakes.pages import PAGES, blocks  # noqa: E402
-from fakes.paths import PACKAGES, ROOT  # noqa: E402
+from fakes.paths import PACKAGES, ROOT, is_shipped  # noqa: E402
 
 Group = dict[str, list[str]]
-GIN_FILES = sorted([*(ROOT / "gin").rglob("*.gin"), *(ROOT / "t5x").rglob("*.gin")])
+_is_of_ours = (lambda path: True) if __name__ == "__main__" else is_shipped
+_files = lambda folder, pattern: sorted(filter(_is_of_ours, (ROOT / folder).rglob(pattern)))
+GIN_FILES = [*_files("gin", "*.gin"), *_files("t5x", "*.gin")]
 GIN_TEXT = "\n".join(path.read_text() for path in GIN_FILES)
-SCRIPTS = sorted([*(ROOT / "launch").glob("*.sh"), *(ROOT / "convert").glob("*.sh")])
+SCRIPTS = [*_files("convert", "*.sh"), *_files("launch", "*.sh")]
 _REGISTERED = r'^@gin\.configurable(?:\(module="([\w.]+)"\))?\n(?:@.*\n)*(?:def|class) (\w+)'
 # What differs between runs, in names of files.
 _PATTERNS = (
@@ -87,7 +90,7 @@ def parameters(value: Any) -> list[str]:
 def gin_names(recorded: Group) -> Group:
     """Return the parameters of all that gin files bind."""
     registered = set()
-    for path in sorted((ROOT / "tasks").rglob("*.py")):
+    for path in _files("tasks", "*.py"):
         for module, name in re.findall(_REGISTERED, path.read_text(), re.M):
             importlib.import_module(_module_of(path))
             registered.add(f"{module or _module_of(path)}.{name}")
@@ -226,9 +229,10 @@ def _shown(show: Any) -> list[str]:
 
 
 def scripts(_: Group) -> Group:
-    """Return the names of shell scripts, and of what pyproject.toml installs."""
+    """Return the names of scripts, of modules of tasks, and of what pyproject.toml installs."""
     installed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
-    group = {"pyproject.toml": sorted(installed)}
+    modules = {path.relative_to(ROOT / "tasks").parts[0] for path in _files("tasks", "*.py")}
+    group = {"pyproject.toml": sorted(installed), "tasks": sorted(modules)}
     for path in SCRIPTS:
         group.setdefault(path.parent.name, []).append(path.name)
     return group

@@ -4,12 +4,12 @@ import subprocess
 
 import pytest
 
-from fakes.paths import ROOT
+from fakes.paths import ROOT, is_shipped
 from fakes.shell import ENV, LAUNCH, bash
 
 SCRIPTS = sorted(
     path.name
-    for path in LAUNCH.glob("*.sh")
+    for path in filter(is_shipped, LAUNCH.glob("*.sh"))
     if path.name not in ("environment.sh", "tpu_worker_setup.sh")
 )
 

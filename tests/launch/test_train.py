@@ -11,13 +11,12 @@ import sys
 
 import pytest
 
-from fakes.paths import ROOT
+from fakes.paths import ROOT, is_shipped
 from fakes.shell import LAUNCH, bash, executable, sentence
 
-SCRIPTS = sorted(
-    [*LAUNCH.glob("*.sh"), *ROOT.glob("convert/*.sh"), *ROOT.glob("tests/*.sh"), ROOT / ".ci/run"]
-)
-RECIPES = sorted(path.stem for path in (ROOT / "gin").glob("*.gin"))
+SCRIPTS = sorted(filter(is_shipped, [*LAUNCH.glob("*.sh"), *ROOT.glob("convert/*.sh")]))
+SCRIPTS += [*sorted(ROOT.glob("tests/*.sh")), ROOT / ".ci/run"]
+RECIPES = sorted(path.stem for path in filter(is_shipped, (ROOT / "gin").glob("*.gin")))
 
 
 # --- every script
