@@ -37,8 +37,9 @@ corpora.add("mine", CorpusSource("./texts"), vocabularies.ro_mini_model)
     "tasks/mine_too/of_a_folder.py": "from convert import to_hf\nimport transformers\n",
 }
 # The tests that read folders of the repository.
-TESTS = ("gin", "docs", "benchmarks", "tasks/scaffold", "launch/test_train.py")
-TESTS += ("launch/test_environment.py", "test_layering.py", "test_contract.py")
+TESTS = ("gin", "docs", "benchmarks", "tasks/scaffold", "tasks/test_new_job.py")
+TESTS += ("test_layering.py", "test_contract.py")
+TESTS += ("launch/test_train.py", "launch/test_environment.py")
 
 
 @pytest.mark.parametrize("name", FILES)

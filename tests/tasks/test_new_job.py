@@ -84,7 +84,7 @@ def run_of(folders, monkeypatch):
     main = types.ModuleType("__main__")
     main.train = recipe_facts.recorder(train)
     monkeypatch.setitem(sys.modules, "__main__", main)
-    monkeypatch.setattr(tasks, "__path__", [*tasks.__path__, str(folders / "root/tasks")])
+    monkeypatch.setattr(tasks, "__path__", [str(folders / "root/tasks"), *tasks.__path__])
     monkeypatch.delitem(sys.modules, "tasks.mine", raising=False)
     monkeypatch.chdir(ROOT)
     with valid_run.gin_apart():
