@@ -12,12 +12,13 @@ from common.tables import FAILS, NOT_CHECKED, OK, WARNING, run_check
 from fakes import valid_run
 from preflight.checks import data as checks
 from tasks import corpora, mixtures, pairs
+from tasks.corpus import excerpt
 from tasks.corpus.catalog import Catalog, Unreachable
 from tasks.corpus.source import CorpusSource
 from tasks.corpus.storage.hub import Offline
 from tasks.languages import public
 from tasks.languages import table as languages
-from tasks.look import lines, sample, sampling
+from tasks.look import lines, sample
 from tasks.look.size import published_language
 from tasks.rows import Rows
 
@@ -258,7 +259,7 @@ def test_the_tokens_of_fineweb_2_are_measured_where_it_can_be_read(task, monkeyp
     source = public.fineweb2("czech")
     text = ["Ana are mere."] * 9
     documents = lambda *_: iter([{"text": each} for each in text])
-    monkeypatch.setattr(sampling, "documents", documents)
+    monkeypatch.setattr(excerpt, "documents", documents)
     for name in ("list_files", "passed_over", "peek"):
         monkeypatch.setattr(type(source), name, lambda *_: [])
     monkeypatch.setattr(type(source), "mixing", lambda *_: "")
