@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import seqio
 
+from common.source import labels_of
 from common.tables import CheckResult, counted, data_size, fails, ok, warning
 from tasks import vocabularies
 from tasks.corpus.records.counts import CODED, EXTRA_COPIES, NOTES, SKIPS
@@ -28,6 +29,8 @@ MOST_UNUSABLE = 0.01  # share of the records that should be text and are not
 MOST_EMPTY = 0.2  # share of empty records, in formats where a record is not a line
 MOST_FOREIGN = 0.05  # share of letters in scripts that the vocabulary lacks
 MOST_UNKNOWN = 0.01  # share of unknown pieces
+FEWEST_OF_A_LABEL = 0.1  # share of the pairs of sentences
+MOST_WITHOUT_TARGET = 0.1  # share of the examples
 # Above both, a vocabulary was made for other texts: a good one of 32,000 pieces or more takes 1.2
 # to 1.8 tokens a word in European languages, and 4 characters a token.
 MOST_TOKENS, FEWEST_LETTERS = 2.5, 2.5
@@ -195,9 +198,13 @@ def unknown_pieces(sample: Sample) -> CheckResult:
 
 
 def targets(sample: Sample) -> CheckResult:
-    """Judge whether the vocabulary can write the targets of a task whose inputs are other texts."""
+    """Judge whether there are targets, and the vocabulary can write those that are other texts."""
+    share = sample.without_target / max(len(sample.examples), 1)
+    empty = f"{share:.1%} of {counted(len(sample.examples), 'example')} have none"
+    if share > MOST_WITHOUT_TARGET:
+        return warning(empty, "give longer documents, or other TASK_FEATURE_LENGTHS")
     if "targets" not in sample.texts:
-        return ok("parts of the text itself")
+        return ok(f"parts of the text itself; {empty}")
     vocabulary = sample.vocabulary
     pairs = zip(sample.texts["targets"], sample.ids["targets"], strict=True)
     unwritable = [text for text, ids in pairs if vocabulary.unk_id in ids]
@@ -211,6 +218,25 @@ def targets(sample: Sample) -> CheckResult:
         return ok(figure)
     setting = f"tasks.vocabularies.unwritable_targets.most above {share:.3f}"
     return fails(figure, f"{_other_vocabulary(sample)}; or {setting}")
+
+
+def labels(sample: Sample) -> CheckResult:
+    """Judge whether pairs of sentences have both labels; show the shares of a classifier's."""
+    assert sample.task is not None
+    counts = collections.Counter(sample.pairs_by_label)
+    if labels_of(sample.task):
+        counts.update(row["targets"] for row in sample.documents)
+    shares = {name: n / counts.total() for name, n in counts.most_common()}
+    names = [f"{name} {share:.1%}" for name, share in shares.items()]
+    more = f" and {len(names) - _LABELS:,} more" if len(names) > _LABELS else ""
+    figure = f"{', '.join(names[:_LABELS])}{more}" or "none"
+    if sample.pairs_by_label and min(shares.values()) < FEWEST_OF_A_LABEL:
+        return warning(
+            figure,
+            "give several documents of several sentences each (documents = 'paragraphs' or 'files' "
+            "where they are in neighbouring lines), or take the objective 'masked_lm'",
+        )
+    return ok(figure)
 
 
 def example(sample: Sample) -> CheckResult:
@@ -250,7 +276,7 @@ CORPUS_LINES: tuple[Callable[[Sample], CheckResult], ...] = (
     repetition,
     scripts,
 )
-LINES = (*CORPUS_LINES, pieces, unknown_pieces, targets, example)
+LINES = (*CORPUS_LINES, pieces, unknown_pieces, targets, labels, example)
 
 
 def _name(line: Callable) -> str:

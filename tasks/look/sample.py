@@ -28,13 +28,14 @@ from tasks.corpus.source import CorpusSource
 from tasks.look import sampling, signs
 from tasks.look.size import TextSize, Tokens, text_size
 from tasks.objectives import registry
+from tasks.objectives.masked_lm import PAIR_LABEL, PAIR_LABELS
 from tasks.objectives.span_corruption import SpanNoise
 
 # Documents of a sample, by whether it is read from this machine.
 DOCUMENTS = {True: 1000, False: 200}
 _MOST_CHARACTERS = 4_000_000  # characters of a sample
 Document = Mapping[str, str]  # texts by feature
-Example = Mapping[str, np.ndarray]  # ids by feature
+Example = Mapping[str, np.ndarray]  # ids, weights and labels by feature
 Spans = list[tuple[bool, str]]  # (whether it is a sentinel, text)
 
 
@@ -135,24 +136,40 @@ class Sample:
             return 0.0
         means = {
             name: max(float(np.mean([len(row[name]) for row in self.examples])), 1.0)
-            for name in self.examples[0]
+            for name in self._token_features
         }
         fit = min(self.lengths[name] / mean for name, mean in means.items())
         # The examples of a large sample are made of a part of it.
         tokens = min(self.counts["pieces"] / len(self.examples), sum(means.values()))
         return tokens * (max(fit, 1.0) if self.packed else 1.0)
 
+    @property
+    def _token_features(self) -> dict[str, seqio.Feature]:
+        """The features of the examples that are ids."""
+        assert self.task is not None
+        features = vocabularies.token_features(self.task)
+        return {name: f for name, f in features.items() if name in self.examples[0]}
+
     def spans(self, example: Example) -> dict[str, Spans]:
         """Return an example's features as texts; a target that stands for a label names it."""
-        assert self.task is not None
+        labels = lambda name: self.labels if name == "targets" else {}
         return {
-            name: sampling.spans(
-                self.task.output_features[name].vocabulary,
-                ids,
-                self.labels if name == "targets" else {},
-            )
-            for name, ids in example.items()
+            name: sampling.spans(feature.vocabulary, example[name], labels(name))
+            for name, feature in self._token_features.items()
         }
+
+    @property
+    def pairs_by_label(self) -> dict[str, int]:
+        """The number of pairs of sentences by their label, empty for other objectives."""
+        labels = [int(row[PAIR_LABEL][0]) for row in self.examples if PAIR_LABEL in row]
+        return {name: labels.count(n) for n, name in enumerate(PAIR_LABELS)} if labels else {}
+
+    @property
+    def without_target(self) -> int:
+        """The number of examples in which nothing is to be predicted."""
+        eos = self.vocabulary.eos_id
+        weights = lambda row: row.get("loss_weights", row["targets"] != eos)
+        return sum(not np.any(weights(row)) for row in self.examples if "targets" in row)
 
     @property
     def histograms(self) -> dict[str, "Histogram"]:
@@ -264,12 +281,12 @@ def _documents(
 
 
 def _limited(rows: Iterable[Document]) -> Iterator[Document]:
-    """Yield rows up to _MOST_CHARACTERS, at least one."""
+    """Yield rows up to _MOST_CHARACTERS, at least two: some objectives make pairs of them."""
     left = _MOST_CHARACTERS
-    for row in rows:
+    for number, row in enumerate(rows, 1):
         yield row
         left -= sum(map(len, row.values()))
-        if left <= 0:
+        if left <= 0 and number > 1:
             return
 
 

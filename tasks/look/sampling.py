@@ -65,9 +65,7 @@ def examples(
     split: str,
     lengths: Mapping[str, int] | None,
 ) -> list[dict[str, np.ndarray]]:
-    """Return what the task's preprocessors make of documents, ids int32 [n] by feature.
-
-    Features that are no ids, such as an encoder's weights and labels, are left out.
+    """Return what the task's preprocessors make of documents, int32 [n] by feature.
 
     Raises:
       UserError: `lengths` do not fit the task, or its vocabulary does not exist.
@@ -79,8 +77,7 @@ def examples(
         make = tf.autograph.experimental.do_not_convert(make)
     dataset = make(dict(lengths) if lengths else None, split, shuffle=False, num_epochs=1, seed=0)
     examples = dataset.take(_MOST_EXAMPLES).as_numpy_iterator()
-    names = vocabularies.token_features(task)
-    return [{name: row[name] for name in names if name in row} for row in examples]
+    return [{name: row[name] for name in task.output_features if name in row} for row in examples]
 
 
 def original(task: seqio.Task) -> tuple[seqio.Task, dict[str, int] | None]:

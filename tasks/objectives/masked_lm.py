@@ -50,6 +50,8 @@ SENTENCES: Mapping[str, Callable[[str], list[str]]] = {
     "none": lambda text: [text],
 }
 
+PAIR_LABEL, PAIR_LABELS = "next_sentence_label", ("follows", "random")  # a feature, its 0 and 1
+
 
 @gin.configurable
 def scheduled_tokens(tokens: int = 0) -> int:
@@ -135,7 +137,7 @@ class MaskedLM(Objective):
         """Return the features of an example."""
         ids = seqio.Feature(vocabulary, add_eos=False, dtype=tf.int32)
         marks = seqio.Feature(seqio.PassThroughVocabulary(2), add_eos=False, dtype=tf.int32)
-        names = ["loss_weights", *(["type_ids", "next_sentence_label"] if self.pairs else [])]
+        names = ["loss_weights", *(["type_ids", PAIR_LABEL] if self.pairs else [])]
         return {"inputs": ids, "targets": ids} | dict.fromkeys(names, marks)
 
     def lengths(self, inputs_length: int, vocabulary: seqio.Vocabulary | None = None) -> Lengths:
@@ -225,7 +227,7 @@ class MaskedLM(Objective):
             names = ["inputs", "targets", "loss_weights", *["type_ids"] * self.pairs]
             ragged = lambda x: tf.RaggedTensor.from_row_lengths(x, lengths, validate=False)
             rows = dict(zip(names, map(ragged, flat), strict=False))
-            return rows | ({"next_sentence_label": labels[:, tf.newaxis]} if self.pairs else {})
+            return rows | ({PAIR_LABEL: labels[:, tf.newaxis]} if self.pairs else {})
 
         return unbatch(make_examples(self._add_density(batches, task, reading)))
 

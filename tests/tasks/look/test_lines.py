@@ -1,10 +1,12 @@
 """What is wrong with a corpus is a line of the table, and what is right raises no alarm."""
 
+import dataclasses
 import gzip
 import json
 import random
 import unicodedata
 
+import numpy as np
 import pytest
 import seqio
 
@@ -114,6 +116,44 @@ def test_a_vocabulary_made_of_a_corpus_raises_no_alarm(kind, first, between, row
         other = rows(write(tmp_path, GOOD), objective, model=model)
         assert other["scripts"].verdict == WARNING
         assert all(said in other["scripts"].figure for said in ("Latin", "“"))
+
+
+SENTENCES = [text.partition(".")[0][:40] + "." for text in GOOD]
+
+
+@pytest.mark.parametrize(
+    ("documents", "verdict", "share"),
+    [
+        (SENTENCES, WARNING, "random 100.0%, follows 0.0%"),
+        ([" ".join(SENTENCES)], WARNING, "follows 100.0%, random 0.0%"),
+        ([" ".join(SENTENCES[i : i + 20]) for i in range(0, 60, 4)], OK, "random"),
+    ],
+)
+def test_pairs_of_sentences_have_both_labels_or_a_warning(
+    documents, verdict, share, rows, tmp_path
+):
+    model = tokenizer_files.byte_bpe(tmp_path, texts=GOOD, size=900)
+    row = rows(write(tmp_path, documents), "bert", model=model)["labels"]
+    assert row.verdict == verdict
+    assert share in row.figure
+    assert bool(row.to_set) == (verdict == WARNING)
+
+
+def test_examples_without_a_target_are_a_warning(tmp_path):
+    model = tokenizer_files.byte_bpe(tmp_path, texts=GOOD, size=900)
+    for objective, empty in (("masked_lm", {"loss_weights": np.zeros(9)}), ("prefix_lm", {})):
+        vocabulary = model if objective == "masked_lm" else vocabularies.ro_mini_model
+        corpora.add(NAME, write(tmp_path, GOOD), vocabulary, objective)
+        try:
+            drawn = sample.draw(seqio.TaskRegistry.get(NAME), "train", lengths=ENCODER_LENGTHS)
+        finally:
+            seqio.TaskRegistry.remove(NAME)
+        assert lines.targets(drawn).verdict == OK
+        bare = {"targets": np.array([drawn.vocabulary.eos_id])} | empty
+        examples = [{**row, **bare} for row in drawn.examples[:12]] + [*drawn.examples[:88]]
+        row = lines.targets(dataclasses.replace(drawn, examples=examples))
+        assert row.verdict == WARNING
+        assert f"{12 / len(examples):.1%}" in row.figure
 
 
 def test_labels_that_are_no_class_are_named_with_their_counts(rows, tmp_path):

@@ -114,7 +114,7 @@ def test_weights_and_labels_of_an_encoder_are_not_shown(lengths):
     found = sample.draw(seqio.TaskRegistry.get("ro_mini_bert"), "validation", 20, lengths)
     assert found.lengths == (lengths or {"inputs": 512, "targets": 512})
     assert found.examples
-    assert found.examples[0].keys() == {"inputs", "targets"}
+    assert found.spans(found.examples[0]).keys() == {"inputs", "targets"}
 
 
 def test_a_look_at_the_beginning_reads_the_first_documents(tasks):
