@@ -120,7 +120,7 @@ class Checkpointer:
 
     @functools.cached_property
     def _writer(self) -> Any:
-        return orbax_writer.make(self._timeout)
+        return orbax_writer.make()
 
     def __enter__(self) -> "Checkpointer":
         return self

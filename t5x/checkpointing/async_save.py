@@ -18,8 +18,8 @@ from absl import logging
 
 from common.threads import in_thread
 
-# Orbax's own timeout covers the commit, but not the phase before it, in which storage that hangs
-# would block training. So both run in threads that can be abandoned.
+# Orbax's own timeout covers the commit alone, and counts by the wall clock. Storage that hangs
+# before it would block training, so both phases run in threads that can be abandoned.
 
 
 class AsyncSave:

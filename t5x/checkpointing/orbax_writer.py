@@ -1,6 +1,6 @@
 """Orbax as `checkpoints.Checkpointer` uses it.
 
-    writer = orbax_writer.make(timeout=1200)
+    writer = orbax_writer.make()
     arguments = orbax_writer.arguments(state_dict, write_position)
     writer.save("runs/tiny/checkpoint_1000", args=arguments)
     writer.wait_until_finished()
@@ -21,13 +21,16 @@ from t5x.checkpointing import layout
 
 # Small enough that a process which needs a part of an array reads little more than its part.
 _CHUNK_BYTES = 64 << 20
+# Seconds until Orbax gives a save up, by the wall clock, which may jump: a machine may learn of the
+# year after 1970. `AsyncSave` does so in time.
+_CENTURY = 100 * 365 * 24 * 3600
 
 
-def make(timeout: float) -> ocp.AsyncCheckpointer:
-    """Return a writer of checkpoints, whose saves fail after `timeout` seconds."""
+def make() -> ocp.AsyncCheckpointer:
+    """Return a writer of checkpoints."""
     # Folders are made before `save` returns, so that a missing permission is reported there.
     options = ocp.options.AsyncOptions(
-        timeout_secs=timeout, create_directories_asynchronously=False
+        timeout_secs=_CENTURY, create_directories_asynchronously=False
     )
     handler = ocp.CompositeCheckpointHandler(
         composite_options=ocp.CompositeOptions(async_options=options),

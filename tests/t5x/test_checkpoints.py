@@ -1,6 +1,7 @@
 """A checkpoint holds exactly what was saved, in T5X's layout, completely or not at all."""
 
 import contextlib
+import itertools
 import json
 import os
 import pathlib
@@ -11,6 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 
 import jax
 import jax.numpy as jnp
@@ -150,6 +152,18 @@ def test_an_existing_step_is_not_written_again(run):
         assert checkpointer.save(1, state(scale=1.0))
         assert not checkpointer.save(1, state(scale=2.0))
     assert same(restore(f"{run}/checkpoint_1", state()).state, state(scale=1.0))
+
+
+def test_a_clock_that_jumps_ahead_ends_no_save(run, monkeypatch):
+    """As that of a laptop that slept, or of a machine that learns of the year after 1970."""
+    clock, readings = time.time, itertools.count()
+    day, year = 24 * 3600, 365 * 24 * 3600
+    monkeypatch.setattr(time, "time", lambda: clock() + min(40 * day * next(readings), 60 * year))
+    with Checkpointer(run) as checkpointer:
+        for step in range(1, 6):
+            checkpointer.save(step, state(step))
+    assert next(readings) * 40 * day > year
+    assert all_steps(run) == [1, 2, 3, 4, 5]
 
 
 def cut(path):
@@ -347,16 +361,15 @@ from t5x.checkpointing.config import SaveCheckpointConfig
 from t5x.checkpointing.restore import restore
 from t5x.checkpoints import Checkpointer
 on = Mesh(np.array(jax.devices()).reshape(2, 2), ("data", "model"))
-tree = jax.tree.map(np.asarray, state(2, width=8))
 spread = NamedSharding(on, PartitionSpec(None, ("data", "model")))
 replicated = NamedSharding(on, PartitionSpec())
 put = lambda x: jax.make_array_from_callback(
     x.shape, spread if x.ndim == 2 else replicated, lambda index: x[index]
 )
-tree = jax.tree.map(put, tree)
 write = lambda place: open(f"{place}/train_ds-{index:03}-of-004", "w").close()
 with Checkpointer(folder, SaveCheckpointConfig(keep=1, save_dataset=True)) as checkpointer:
     for step in (1, 2):
+        tree = jax.tree.map(put, jax.tree.map(np.asarray, state(step, width=8)))
         checkpointer.save(step, tree, write)
 back = restore(f"{folder}/checkpoint_2", like(tree)).state
 parts = lambda t: [np.asarray(s.data) for x in jax.tree.leaves(t) for s in x.addressable_shards]
