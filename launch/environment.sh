@@ -51,6 +51,8 @@ gin_string() {
 absolute() {
   if [[ "$1" == /* || "$1" == *://* ]]; then
     echo "$1"
+  elif [[ "$1" == \~/* ]]; then
+    echo "$HOME/${1#\~/}"
   else
     echo "$PWD/$1"
   fi

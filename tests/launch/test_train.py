@@ -77,13 +77,14 @@ def test_a_recipe_trains_into_its_own_folder_and_flags_come_last_so_that_they_wi
     [
         ("gs://bucket/run", "gs://bucket/run"),
         ("/data/run", "/data/run"),
+        ("~/run", "/home/ana/run"),
         ('a "quoted" \\ name', '{cwd}/a "quoted" \\ name'),
     ],
 )
 def test_a_relative_model_dir_starts_from_the_current_directory(
     given, expected, recorder, tmp_path
 ):
-    env = {"PYTHON": str(recorder), "MODEL_DIR": given}
+    env = {"PYTHON": str(recorder), "MODEL_DIR": given, "HOME": "/home/ana"}
     call = recorded(bash(LAUNCH / "ro_t5x_base.sh", env=env, cwd=tmp_path))
     assert model_dir(call) == expected.format(cwd=tmp_path)
     assert call["cwd"] == str(ROOT)
