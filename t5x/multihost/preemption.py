@@ -1,4 +1,6 @@
-"""Turn Ctrl-C, SIGTERM and SIGHUP into a question between two steps, with one answer on all hosts.
+"""Turn Ctrl-C and signals that announce an end into a question between two steps.
+
+All hosts get one answer.
 
   with Interruption() as interruption:
       for step in steps:
@@ -6,7 +8,7 @@
           if interruption.requested():
               break              # save, then leave
 
-A second Ctrl-C ends the process immediately.
+Ctrl-C after one of them ends the process immediately.
 """
 
 import contextlib
@@ -25,6 +27,9 @@ from common import errors
 # one. JAX's coordination service then chooses a number, and every host answers yes to its question
 # of that number. So all stop at the same step, and no host waits for another in order to ask.
 
+# A scheduler sends them some minutes before the end, as `sbatch --signal` says; submitit SIGUSR2.
+# SIGXCPU says that the limit of CPU time is near, and comes again every second.
+_WARNINGS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
 _NOTED = b"\nStopping after this step, to save it. Ctrl-C again stops at once, without saving.\n"
 
 
@@ -33,7 +38,7 @@ class Interrupted(Exception):
 
 
 class Interruption:
-    """Catches SIGINT, SIGHUP unless it is ignored (by nohup), and, on a single host, SIGTERM.
+    """Catches SIGINT, a scheduler's warnings, SIGHUP unless it is ignored (by nohup), and SIGTERM.
 
     In a pod JAX itself catches SIGTERM.
     """
@@ -48,7 +53,7 @@ class Interruption:
 
     def __enter__(self) -> "Interruption":
         if threading.current_thread() is threading.main_thread():
-            caught = [signal.SIGINT]
+            caught = [signal.SIGINT, *_WARNINGS]
             if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
                 caught.append(signal.SIGHUP)
             if jax.process_count() == 1:
@@ -65,9 +70,9 @@ class Interruption:
             # Otherwise the next line for the terminal would fail, before the save.
             errors.drop_unread()
         if self.reason is not None:
-            if number == signal.SIGHUP:  # the shell and the kernel may both send it
-                return
-            raise KeyboardInterrupt
+            if number == signal.SIGINT:
+                raise KeyboardInterrupt
+            return  # a scheduler sends a warning and then SIGTERM, a shell and the kernel SIGHUP
         self.reason = signal.Signals(number).name
         if number == signal.SIGINT:
             with contextlib.suppress(OSError, ValueError):  # `print` must not be used in a handler
