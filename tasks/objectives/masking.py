@@ -6,8 +6,9 @@
 After Devlin et al. 2019 (BERT, arXiv:1810.04805, section 3.1 and appendix A.1): of the tokens to
 predict 80 % become the mask, 10 % a random piece, and 10 % stay. In each sequence the words come in
 random order until the share is reached; the word that would exceed it is hidden with the
-probability at which the mean is exactly the share, so that neither short sequences nor long words
-change it. A word that would exceed the limit of a sequence is left out.
+probability at which the mean is exactly the share, so that long words do not change it. A word that
+would exceed the limit of a sequence is left out. Where this hides nothing, as in sequences of a few
+tokens, the first word is hidden, as BERT predicts one token at least.
 """
 
 import dataclasses
@@ -102,13 +103,15 @@ class Masking:
         Returns:
           int32 [T] with masks, and int32 [T], 1 where a token is to be predicted, else 0.
         """
-        places = np.flatnonzero(self._choose(tokens, lengths, facts, density, rng))
         inputs, weights = tokens.copy(), np.zeros_like(tokens)
-        weights[places] = 1
-        draw = rng.random(len(places))
-        others = facts.ordinary[rng.integers(len(facts.ordinary), size=len(places))]
-        unmasked = np.where(draw < self.masked + self.random, others, tokens[places])
-        inputs[places] = np.where(draw < self.masked, facts.mask, unmasked)
+        # One after the other, so that the second changes no draw of the first.
+        for chosen in self._choose(tokens, lengths, facts, density, rng):
+            places = np.flatnonzero(chosen)
+            weights[places] = 1
+            draw = rng.random(len(places))
+            others = facts.ordinary[rng.integers(len(facts.ordinary), size=len(places))]
+            unmasked = np.where(draw < self.masked + self.random, others, tokens[places])
+            inputs[places] = np.where(draw < self.masked, facts.mask, unmasked)
         return inputs, weights
 
     def _choose(
@@ -118,8 +121,8 @@ class Masking:
         facts: PieceFacts,
         density: float,
         rng: np.random.Generator,
-    ) -> np.ndarray:
-        """Return which tokens are to be predicted, bool [T]."""
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return which tokens are to be predicted, bool [T]: by their share, and where none is."""
         special = facts.special[tokens]
         rows = np.repeat(np.arange(len(lengths)), lengths)
         words = _number_words(tokens, special, rows, facts.starts if self.whole_words else None)
@@ -144,9 +147,15 @@ class Masking:
                 break
             fits &= ~too_long
         hidden = fits & (draw * size < left)
-        is_hidden = np.zeros(len(first), bool)
+        is_hidden, is_added = np.zeros([2, len(first)], bool)
         is_hidden[of_text[order]] = hidden
-        return is_hidden[words]
+        # The first word of the others, or as much of it as the limit allows if all exceed it.
+        is_bare = np.bincount(row, weights=hidden, minlength=len(lengths)) == 0
+        bare = np.flatnonzero(is_bare[row])
+        bare = bare[np.lexsort([~fits[bare], row[bare]])]
+        is_added[of_text[order][bare[np.unique(row[bare], return_index=True)[1]]]] = True
+        within = np.arange(len(tokens)) - first[words] < limit
+        return is_hidden[words], is_added[words] & within
 
 
 BERT_MASKING = Masking()
