@@ -45,6 +45,7 @@ def read_gin_files_of(checkout: str) -> None:
     # append; gin-config is frozen at 0.5.0. gin closes the file.
     gin.config._FILE_READERS.insert(0, (lambda name: open(path(name)), has))  # noqa: SIM115
     gin.config.register_finalize_hook(make_paths_absolute)
+    gin.config.register_finalize_hook(resume_without_position)
 
 
 def make_paths_absolute(config: dict[tuple[str, str], dict[str, Any]]) -> None:
@@ -56,6 +57,28 @@ def make_paths_absolute(config: dict[tuple[str, str], dict[str, Any]]) -> None:
             )
             if is_path and isinstance(value, str) and value and "://" not in value:
                 values[name] = os.path.abspath(value)
+
+
+def resume_without_position(config: dict[tuple[str, str], dict[str, Any]]) -> None:
+    """Turn `save_dataset` off where MODEL_DIR has a checkpoint without a position of upstream's.
+
+    Upstream restores the data position of a run that saves one, and stops where there is none. In a
+    checkpoint of ours the position is another pipeline's.
+    """
+    from t5x.checkpointing import layout  # after t5x/ is on upstream's path
+
+    run = config.get(("MODEL_DIR", "gin.macro"), {}).get("value")
+    newest = layout.latest_checkpoint(run) if isinstance(run, str) else None
+    if not newest:
+        return
+    is_ours = layout.HAS_POSITION in layout.custom_metadata(newest)
+    if layout.dataset_folder(newest) and not is_ours:
+        return
+    for (_, selector), values in config.items():
+        if selector.endswith("SaveCheckpointConfig") and values.get("save_dataset"):
+            values["save_dataset"] = False
+            lack = "has no data position of upstream T5X: the corpus starts over"
+            print(f"{newest} {lack}, and save_dataset is False.", file=sys.stderr)
 
 
 def main() -> None:

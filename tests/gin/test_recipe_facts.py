@@ -12,7 +12,6 @@ import pytest
 from golden import recipe_facts
 
 import gin
-from benchmarks import upstream_losses
 from fakes import valid_run
 from fakes.main_module import as_main
 from fakes.paths import ROOT, is_shipped
@@ -77,15 +76,8 @@ def test_a_recipe_binds_what_files_of_the_same_path_say_differently():
         assert included[run + 1] == "gin/shared/run.gin"
 
 
-def test_the_comparison_of_losses_reduces_every_recipe():
-    for recipe in RECIPES:
-        flags = upstream_losses.flags_of(recipe)
-        assert "--gin.DROPOUT_RATE=0.0" in flags
-        assert any(flag.startswith("--gin.TASK_FEATURE_LENGTHS={'inputs': 64") for flag in flags)
-
-
 @pytest.mark.slow
-def test_upstream_still_says_so_and_has_the_same_losses():
+def test_upstream_still_says_so():
     if not (folder := os.environ.get("UPSTREAM_DIR")):
         pytest.skip("UPSTREAM_DIR names no folder that launch/upstream.sh made")
     upstream = pathlib.Path(folder) / "t5x"
@@ -93,7 +85,3 @@ def test_upstream_still_says_so_and_has_the_same_losses():
     assert {r: recipe_facts.differences(GOLDEN[r], facts[r]) for r in RECIPES} == {
         recipe: {} for recipe in RECIPES
     }
-    for recipe in ("ro_t5x_tiny", "ro_diacritics_byt5_tiny", "quality_tiny"):
-        difference, losses = upstream_losses.greatest_difference(recipe, upstream)
-        assert difference < upstream_losses.LIMIT, recipe
-        assert losses[-1] != losses[0]
