@@ -15,6 +15,7 @@ from absl import logging
 from common.errors import UserError
 from common.tables import counted
 from tasks.corpus import held_out
+from tasks.corpus.records import encodings
 from tasks.corpus.records.counts import RecordCounter, count_codes
 from tasks.corpus.records.documents import Column, Document
 from tasks.corpus.records.formats import columns_missing
@@ -40,8 +41,6 @@ class Beginning(NamedTuple):
                 f"list {quoted(labels)} in the task's labels, which are now "
                 f"{quoted(column.known_labels)}"
             )
-        if counts["skipped_not_UTF-8"]:
-            return "convert the file to UTF-8, for example with iconv"
         if counts["skipped_malformed"]:
             return "if it is plain text, end its name in .txt"
         if counts["skipped_not_text"]:
@@ -76,15 +75,19 @@ def first_documents(split: CorpusSplit, n: int) -> list[Document]:
     """Return the first `n` documents of a split, of its first file alone.
 
     Raises:
-      UserError: a column is missing, or there is no usable text at the beginning.
+      UserError: a column is missing, most of the beginning is not UTF-8, or none of it is usable.
     """
     beginning = read_beginning(split, n, one_file=True)
     check_columns(split)
+    counts = beginning.counter.counts()
+    bad, filled = counts["skipped_not_UTF-8"], counts["read"] - counts["skipped_empty"]
+    if bad > encodings.MOST_BAD * filled:
+        raise encodings.error(split.files[0], bad, filled)
     if beginning.documents:
         return beginning.documents[:n]
-    if split.buckets and beginning.counter.counts()["read"]:
+    if split.buckets and counts["read"]:
         raise _nothing_held_out(split)
-    count = counted(beginning.counter.counts()["read"], "record")
+    count = counted(counts["read"], "record")
     raise UserError(
         str(split.files[0]),
         why=f"has no usable text in column {split.column.name!r}: of {count} read, skipped "

@@ -9,13 +9,14 @@ If the corpus is small and on this machine, `overview` counts its documents. Thi
 seconds at most.
 """
 
+import codecs
 import collections
 import contextlib
 import dataclasses
 import itertools
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import seqio
@@ -24,7 +25,7 @@ from absl import logging
 from common.errors import UserError
 from common.tables import counted
 from tasks.corpus import held_out, slices
-from tasks.corpus.records import contents
+from tasks.corpus.records import contents, encodings
 from tasks.corpus.records.formats import DOCUMENTS
 from tasks.corpus.source import CorpusSource
 from tasks.corpus.storage import files, names
@@ -55,6 +56,7 @@ class Overview:
       others: the files of other splits, for 'train' of a corpus on this machine.
       looks_like: why lines seem to be no documents, "" if they do not.
       documents_are: what `documents` of the source may be then.
+      not_utf8: the error of a file that has lines in another encoding, None if no file has.
     """
 
     split: str
@@ -66,6 +68,7 @@ class Overview:
     others: dict[str, Sequence[CorpusFile]]
     looks_like: str
     documents_are: tuple[str, ...]
+    not_utf8: UserError | None
 
     def __str__(self) -> str:
         return f"{counted(len(self.files), 'file')}{self.details()}"
@@ -98,6 +101,7 @@ class Overview:
             digits = max(len(str(int(estimate))) - 2, 0)
             text = f", about {int(round(estimate, -digits)):,} documents"
         text += f", a document {self.unit}"
+        text += f"; {self.not_utf8.fault}: {self.not_utf8.to_set}" if self.not_utf8 else ""
         amounts = {name: self._amount(n) for name, n in self.held_out.items()}
         if self.split in amounts:
             return f"{text}; {amounts[self.split]} of them are split {self.split!r}"
@@ -121,7 +125,7 @@ def overview(source: CorpusSource, split: str) -> Overview:
     """Return what a split holds.
 
     Raises:
-      UserError: see `CorpusSource.peek`.
+      UserError: see `CorpusSource.peek`; or most of the text is not UTF-8.
     """
     split = slices.full(split)
     listing, shares = source.list_files(split), source.shares(split)
@@ -133,7 +137,8 @@ def overview(source: CorpusSource, split: str) -> Overview:
             name: len(held_out.in_buckets(texts, held_out.range_of(shares, name)))
             for name in shares
         }
-    looks_like, documents_are = _looks_like(source, listing)
+    heads = _heads(source, listing)
+    looks_like, documents_are = _looks_like(source, listing, heads)
     return Overview(
         split=split,
         files=listing,
@@ -144,6 +149,7 @@ def overview(source: CorpusSource, split: str) -> Overview:
         others=_other_splits(source, split, listing),
         looks_like=looks_like,
         documents_are=documents_are,
+        not_utf8=_not_utf8(heads),
     )
 
 
@@ -187,11 +193,35 @@ def is_small(source: CorpusSource, split: str) -> bool:
     return few and (source.text_bytes(split) or 0) <= COUNTED_BYTES
 
 
-def _looks_like(source: CorpusSource, listing: Sequence[CorpusFile]) -> tuple[str, tuple[str, ...]]:
+def _heads(source: CorpusSource, listing: Sequence[CorpusFile]) -> dict[CorpusFile, list[bytes]]:
+    """Return the first lines of some files on this machine, stripped."""
+    if not source.is_local or listing[0].kind in ("parquet", "tar", files.PARALLEL):
+        return {}
+    return {file: _lines(file) for file in listing[:: -(-len(listing) // _HEADS)]}
+
+
+def _not_utf8(heads: Mapping[CorpusFile, Sequence[bytes]]) -> UserError | None:
+    """Return the error of the file with most lines in another encoding; raise it if most have."""
+    read = {file: sum(map(bool, lines)) for file, lines in heads.items()}
+    bad = {file: len(encodings.not_utf8(lines)) for file, lines in heads.items()}
+    if not any(bad.values()):
+        return None
+    worst = max(bad, key=bad.__getitem__)
+    error = encodings.error(worst, bad[worst], read[worst])
+    if sum(bad.values()) > encodings.MOST_BAD * sum(read.values()):
+        raise error
+    return error
+
+
+def _looks_like(
+    source: CorpusSource,
+    listing: Sequence[CorpusFile],
+    lines_by_file: Mapping[CorpusFile, Sequence[bytes]],
+) -> tuple[str, tuple[str, ...]]:
     """Return why a line seems not to be a document, and what `documents` may be instead."""
-    if not (source.is_local and source.asks_for_documents and listing[0].kind == "text"):
+    if not (lines_by_file and source.asks_for_documents and listing[0].kind == "text"):
         return "", ()
-    heads = [_lines(file) for file in listing[:: -(-len(listing) // _HEADS)]]
+    heads = [[line.decode(errors="replace") for line in lines] for lines in lines_by_file.values()]
     counts = collections.Counter(line for lines in heads for line in lines if line)
     (line, n), (_, other) = [*counts.most_common(2), ("", 0), ("", 0)][:2]
     if n >= max(_OFTEN, _OFTENER * other) and _SEPARATOR.fullmatch(line):
@@ -211,12 +241,13 @@ def _looks_like(source: CorpusSource, listing: Sequence[CorpusFile]) -> tuple[st
     return "", ()
 
 
-def _lines(file: CorpusFile) -> list[str]:
-    """Return the first lines of a text file, stripped."""
+def _lines(file: CorpusFile) -> list[bytes]:
+    """Return the first complete lines of a file, stripped."""
     with files.open_stream(file) as raw:
         stream = contents.with_contents(raw, file)[1]
-        text = stream.read(_HEAD).decode("utf-8-sig", "replace")
-    return [line.strip() for line in text.splitlines()]
+        head = stream.read(_HEAD)
+    lines = head.removeprefix(codecs.BOM_UTF8).splitlines()
+    return [line.strip() for line in (lines if len(head) < _HEAD else lines[:-1] or lines)]
 
 
 def _paragraphs(lines: Sequence[str]) -> Iterator[int]:

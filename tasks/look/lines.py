@@ -116,7 +116,9 @@ def records(sample: Sample) -> CheckResult:
     by_lines = sample.overview and any(file.kind == "text" for file in sample.overview.files)
     empty = not by_lines and reasons.get("empty", 0) > MOST_EMPTY * read
     if unusable or empty:
-        return warning(figure, "set the column of the text, or the files without such records")
+        other_encoding = sample.overview and sample.overview.not_utf8
+        to_set = "set the column of the text, or the files without such records"
+        return warning(figure, other_encoding.to_set if other_encoding else to_set)
     return ok(figure)
 
 

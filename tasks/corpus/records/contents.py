@@ -22,6 +22,7 @@ from tasks.corpus.storage.signatures import what_else
 
 HEAD_BYTES = 4096
 _READ_BYTES = 1 << 16
+_SMALL = 9  # above the first halves of Latin, Greek, Cyrillic, Hebrew and Arabic in UTF-16
 _BOMS = {  # UTF-32 comes first, since its mark begins with that of UTF-16
     codecs.BOM_UTF32_LE: "utf-32",
     codecs.BOM_UTF32_BE: "utf-32",
@@ -69,10 +70,21 @@ def _unmarked(head: bytes) -> str | None:
     nuls, half = [head[i::2].count(0) for i in (0, 1)], len(head) // 2
     for i, name in enumerate(("UTF-16BE", "UTF-16LE")):
         if nuls[i] >= max(half / 100, 10 * nuls[1 - i], 1) and (nuls[i] > 2 or half < 8):
-            return name
+            # Stray NULs are no UTF-16. Of letters whose halves are UTF-8 too, one half is small.
+            small = sum(byte < _SMALL for byte in head[i::2])
+            if small > 0.7 * half or not _is_utf8(head):
+                return name
     if sum(nuls) > 0.6 * len(head):
         return "UTF-32BE" if head[0] == 0 else "UTF-32LE"
     return None
+
+
+def _is_utf8(head: bytes) -> bool:
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(head)  # which may end in a letter
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _layout(head: bytes, kind: str) -> str:

@@ -44,6 +44,11 @@ OTHER_FORMATS = {
     "feather": 'python -c \'import pandas; pandas.read_feather("{0}").to_parquet("NEW.parquet")\'',
     "xlsx": 'python -c \'import pandas; pandas.read_excel("{0}").to_csv("NEW.csv")\'',
 }
+# Documents with a layout, and a command that takes their text out; beside a corpus they may lie.
+_LAID_OUT = {"pdf": "pdftotext {0} NEW.txt", "doc": "catdoc {0} > NEW.txt"}
+_LAID_OUT |= dict.fromkeys(
+    ("docx", "odt", "rtf", "epub", "html", "htm"), "pandoc -t plain {0} -o NEW.txt"
+)
 _OTHER_SUFFIXES = (*OTHER_FORMATS, "part", "partial", "crdownload", "incomplete", "aria2")
 # How the names of files end that lie beside a corpus.
 _BESIDE = re.compile(
@@ -123,7 +128,7 @@ def not_read(url: str) -> UserError:
     """Return the error to raise for a file whose name has no known suffix."""
     name = name_of(url).lower()
     address = public(url)
-    if command := OTHER_FORMATS.get(name.rpartition(".")[2]):
+    if command := (OTHER_FORMATS | _LAID_OUT).get(name.rpartition(".")[2]):
         to_set = f"convert it, {command.format(address)}"
         return UserError(address, why="is of a format that is not read", to_set=to_set)
     if is_other(name):

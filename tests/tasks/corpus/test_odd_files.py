@@ -9,6 +9,7 @@ import json
 import lzma
 import tarfile
 import tracemalloc
+import zipfile
 
 import numpy as np
 import pyarrow as pa
@@ -102,6 +103,13 @@ def tar(*named, end=True):
 def parquet(table):
     out = io.BytesIO()
     pq.write_table(table, out)
+    return out.getvalue()
+
+
+def zipped(name):
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        archive.writestr(name, "un text")
     return out.getvalue()
 
 
@@ -236,6 +244,18 @@ def contents():
     }.items():
         for end in ("jsonl", "txt"):
             yield Case(f"{what} named {end}", {f"train.{end}": data}, what)
+    for data in (b"%PDF-1.7\n", zipped("[Content_Types].xml"), zipped("word/document.xml")):
+        yield Case(f"a document {data[:9]} named txt", {"train.txt": data}, "take its text out")
+    for end, command in {"pdf": "pdftotext", "docx": "pandoc", "epub": "pandoc"}.items():
+        yield Case(f"a .{end} file alone", {f"train.{end}": b"?"}, command)
+        yield Case(f"a .{end} file beside", {f"a.{end}": b"?" * 99, "train.txt": b"a"}, ["a"])
+    for nuls in (1, 3):
+        for place in (0, 1):
+            text = "a" * place + "\0b" * nuls
+            more = ["o linie"] * 20
+            for end, head in (("csv", ["text"]), ("txt", [])):
+                lines = "\n".join([*head, text, *more]).encode()
+                yield Case(f"{nuls} NULs in {end}, {place}", {f"train.{end}": lines}, [text, *more])
     for end, command in {"zip": "unzip", "7z": "7z x", "arrow": "to_parquet", "rar": "7z"}.items():
         yield Case(f"a .{end} file", {f"train.{end}": b"?", "train.txt": b"a"}, command)
     quotes = "\n".join(map(str, ROWS)).encode()

@@ -1,5 +1,7 @@
 """What was understood of a corpus is counted where that is cheap, and asked about where unsure."""
 
+import gzip
+
 import pytest
 
 from fakes.corpora import LINES, write
@@ -71,6 +73,44 @@ def test_files_that_are_taken_for_another_split_are_named(tmp_path, name, split)
     found = overview(CorpusSource(str(tmp_path)), "train")
     assert list(found.others) == ([split] if split else [])
     assert (name.rpartition("/")[2] in str(found)) == bool(split)
+
+
+OTHER_BYTES = {  # by suffix, how a line is written
+    "txt": "{}\n",
+    "csv": "{}\n",
+    "jsonl": '{{"text": "{}"}}\n',
+    "txt.gz": "{}\n",
+}
+
+
+@pytest.mark.parametrize("suffix", OTHER_BYTES)
+@pytest.mark.parametrize("share", [0.05, 0.4, 0.6, 1.0])
+def test_lines_in_another_encoding_are_named_with_a_cure_or_refused(tmp_path, suffix, share):
+    texts = ["Рядок про місто і воду" if i < 100 * share else f"row {i}" for i in range(100)]
+    lines = ["text\n"] * (suffix == "csv") + [OTHER_BYTES[suffix].format(text) for text in texts]
+    data = "".join(lines).encode("cp1251")
+    path = tmp_path / f"a.{suffix}"
+    path.write_bytes(gzip.compress(data) if suffix.endswith("gz") else data)
+    source = CorpusSource(str(tmp_path))
+    if share > 0.5:
+        for look in (source.peek, lambda split: overview(source, split)):
+            with refuses(path) as refusal:
+                look("train")
+            assert "-f WINDOWS-1251 -t UTF-8" in refusal.value.to_set
+        return
+    assert source.peek("train")
+    found = overview(source, "train")
+    assert f"{100 * share:.0f} of 10" in found.not_utf8.why
+    assert "-f WINDOWS-1251 -t UTF-8" in str(found)
+
+
+def test_most_files_in_another_encoding_are_refused_behind_one_that_is_not(tmp_path):
+    for i in range(9):
+        (tmp_path / f"{i}.txt").write_bytes(("місто\n" * 9).encode("cp1251" if i else "utf-8"))
+    source = CorpusSource(str(tmp_path))
+    assert source.peek("train")
+    with refuses(tmp_path / "1.txt"):
+        overview(source, "train")
 
 
 SEPARATORS = ["%", "%%", "---", "* * *", "=====", "~~~", "#", "<|endoftext|>", "<doc>"]
