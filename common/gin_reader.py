@@ -41,6 +41,7 @@ class Macro(str):
 
 REQUIRED = Macro("gin.REQUIRED")
 _PLAIN = (bool, int, float, str)
+_LONG_FORMS = ("macro.value", "gin.macro.value")  # NAME/macro.value = 5 is NAME = 5
 
 
 class _Delegate(config_parser.ParserDelegate):
@@ -62,8 +63,8 @@ def statements(source: str | IO) -> Iterator[Any]:
     try:
         for statement in config_parser.ConfigParser(source, _Delegate()):
             is_binding = isinstance(statement, config_parser.BindingStatement)
-            if is_binding and (statement.selector, statement.arg_name) == ("macro", "value"):
-                scope, _, name = statement.scope.rpartition("/")  # the long form
+            if is_binding and f"{statement.selector}.{statement.arg_name}" in _LONG_FORMS:
+                scope, _, name = statement.scope.rpartition("/")
                 statement = statement._replace(scope=scope, selector=name, arg_name="")
             yield statement
     except (tokenize.TokenError, ValueError, RecursionError, MemoryError) as error:

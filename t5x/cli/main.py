@@ -55,9 +55,13 @@ flags.DEFINE_list(
     "seqio_additional_cache_dirs", [], "More folders with the offline caches of tasks."
 )
 flags.DEFINE_string("coordinator_address", None, "host:port of process 0, outside TPU pods.")
-flags.DEFINE_integer("process_count", None, "Number of processes, outside TPU pods.")
-flags.DEFINE_integer("process_index", None, "This process, from 0, outside TPU pods.")
-flags.DEFINE_float("roll_call_seconds", 300, "How long to wait for the other processes.")
+flags.DEFINE_integer("process_count", None, "Number of processes, outside TPU pods.", lower_bound=1)
+flags.DEFINE_integer(
+    "process_index", None, "This process, from 0, outside TPU pods.", lower_bound=0
+)
+flags.DEFINE_float(
+    "roll_call_seconds", 300, "How long to wait for the other processes.", 0, upper_bound=1e6
+)
 
 # A process that sends no heartbeat for so long counts as dead, and the others end. A thread of its
 # own sends heartbeats, also while a process computes or compiles.
@@ -108,6 +112,10 @@ def _check_flags(main: Callable[..., Any], values: flags.FlagValues) -> None:
             why="no recipe is given: --gin_file=gin/ro_t5x_tiny.gin names one",
             to_set="--help has an example",
         )
+    for folder in values.seqio_additional_cache_dirs:
+        if not tf.io.gfile.isdir(folder):
+            setting = "--seqio_additional_cache_dirs"
+            raise UserError(setting, folder, "which is no folder", "name one with caches")
     parameters = inspect.signature(main).parameters
     if foreign := [name for name in _permissions(values) if name not in parameters]:
         why = "is for t5x.train, which alone starts runs"
@@ -192,10 +200,11 @@ def join_others(values: flags.FlagValues) -> None:
             why="need --coordinator_address=HOST:PORT of process 0",
             to_set="without it this process trains alone",
         )
-    if values.coordinator_address and not re.fullmatch(r".+:\d{1,5}", values.coordinator_address):
+    port = re.search(r".:(\d{1,5})$", values.coordinator_address or "")
+    if values.coordinator_address and not (port and 0 < int(port[1]) < 2**16):
         raise UserError(
             f"--coordinator_address={values.coordinator_address}",
-            why="has no port",
+            why="has no port from 1 to 65535",
             to_set="write HOST:PORT of process 0",
         )
     if not (values.coordinator_address or is_tpu_machine()):

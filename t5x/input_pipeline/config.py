@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib
+import sys
 from collections.abc import Mapping
 
 import seqio
@@ -76,11 +77,12 @@ class DatasetConfig:
 
 
 def _import(module: str) -> None:
-    if not all(part.isidentifier() for part in module.split(".")):
+    is_name = all(part.isidentifier() for part in module.split("."))
+    if not is_name or module.partition(".")[0] in sys.stdlib_module_names:
         raise UserError(
             "DatasetConfig.module",
             module,
-            "which is no module's name",
+            "which is no module that registers tasks",
             "set MIXTURE_OR_TASK_MODULE to one such as 'tasks.romanian'",
         )
     try:

@@ -25,7 +25,7 @@ _DTYPES = ("float32", "bfloat16", "float16")  # dtypes that networks compute in 
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """A range for a number, for each number in a list or dict, or for the length of a text."""
+    """A range for a number, for all numbers in a list or dict, or for the length of a text."""
 
     least: float | None = None
     above: float | None = None
@@ -63,8 +63,8 @@ _NAMES = {
     # Above these even the shapes take long to compute. `preconditions.check_memory` checks whether
     # the sizes fit this machine.
     Limits(least=1, most=2**20): """
-        task_feature_lengths batch_size emb_dim num_heads head_dim mlp_dim max_length
-        type_vocab_size""",
+        task_feature_lengths batch_size emb_dim mlp_dim max_length type_vocab_size""",
+    Limits(least=1, most=2**14): "num_heads head_dim",
     Limits(least=1, most=2**24): "vocab_size",
     Limits(least=1, most=1000): "num_layers num_encoder_layers num_decoder_layers",
     Limits(least=0, most=2**20): "extra_ids",
@@ -84,7 +84,7 @@ _NAMES = {
     Limits(least=0, below=_INF): """
         position_offset z_loss alpha temperature expected_loss base_learning_rate
         min_learning_rate decay_factor weight_decay weight_decay_rate epsilon1 epsilon2 atol
-        rtol""",
+        rtol limit_s first_s longest_s""",
     Limits(least=1, most=2): "activation_partitioning_dims parameter_partitioning_dims",
 }
 LIMITS = {name: limits for limits, names in _NAMES.items() for name in names.split()}
@@ -194,11 +194,10 @@ def _takes_functions(hint: Any) -> bool:
 
 
 def _numbers(value: Any) -> list[float]:
-    """Return the numbers of a value: itself, its elements, or a text's length."""
+    """Return the numbers of a value: itself, its elements and keys, or a text's length."""
     if isinstance(value, str):
         return [len(value)]
-    items = leaves(list(value.values()) if isinstance(value, dict) else value)
-    return [item for item in items if isinstance(item, int | float)]
+    return [item for item in leaves(value) if isinstance(item, int | float)]
 
 
 def _phrase(value: Any, limits: Limits) -> str:

@@ -26,6 +26,8 @@ from t5x.settings.configuration import Imports, current, load, resolve
 from t5x.settings.explain import Mistake
 from t5x.settings.upstream_names import ignores
 
+_LEAST_FLOAT32 = 2.0**-126
+
 
 class Reader:
     """Reads gin files and then bindings of the command line; later ones win.
@@ -96,7 +98,9 @@ class Reader:
         return imports
 
     def _is_read(self, binding: Binding, imports: Imports) -> bool:
-        """Return whether gin gets a binding. Raise Mistake if a name in it is unknown."""
+        """Return whether gin gets a binding. Raise Mistake for an unknown name, or no number."""
+        if not binding.name:
+            raise Mistake("gin.macro.value", binding.value, "but names no macro", "write NAME = …")
         if binding.parameter:
             function = self._resolve(binding.selector, imports)
             if function is None or ignores(function, binding.parameter):
@@ -108,6 +112,9 @@ class Reader:
         for leaf in leaves(binding.value):
             if isinstance(leaf, float) and not math.isfinite(leaf):
                 raise Mistake(binding.name, binding.value, "which no number can be")
+            if isinstance(leaf, float) and 0 < abs(leaf) < _LEAST_FLOAT32:
+                why = f"below {_LEAST_FLOAT32}, the least number that float32 holds"
+                raise Mistake(binding.name, binding.value, why, "set it to 0 or to more")
             if isinstance(leaf, Reference):
                 function = self._resolve(leaf.rpartition("/")[2], imports)
                 if function is None:

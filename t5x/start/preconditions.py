@@ -32,7 +32,7 @@ from t5x.partitioning import PjitPartitioner
 from t5x.start import selection_metric
 from t5x.start.checkpoint import Start
 from t5x.start.model_dir import check_writable
-from t5x.start.vocabulary import check_feature_lengths, verify_matching_vocabs
+from t5x.start.vocabulary import check_feature_lengths, check_features, verify_matching_vocabs
 from t5x.watch import Watch
 
 Lengths = Mapping[str, int] | None  # {feature: length}
@@ -121,6 +121,7 @@ def check_dataset(cfg: DatasetConfig, model: Any, verify_fn: Verify, lengths: bo
     """Check the vocabulary and the first records of a dataset; with `lengths`, that it has them."""
     if lengths:
         check_feature_lengths(cfg)
+    check_features(cfg)
     if verify_fn is not None:
         verify_fn(cfg, model)
     Corpora(cfg).check()

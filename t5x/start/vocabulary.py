@@ -113,7 +113,7 @@ def vocabulary_size(vocabulary: seqio.Vocabulary) -> int:
             "which is no vocabulary",
             "set VOCABULARY to one of seqio, such as @seqio.SentencePieceVocabulary()",
         ) from error
-    except (tf.errors.OpError, OSError, DecodeError) as error:
+    except (tf.errors.OpError, OSError, DecodeError, RuntimeError) as error:  # empty, for one
         file = getattr(vocabulary, "sentencepiece_model_file", vocabulary)
         raise UserError(
             f"The vocabulary file {file}",
@@ -132,4 +132,17 @@ def check_feature_lengths(cfg: DatasetConfig) -> None:
                 length,
                 to_set="set it to a positive number of tokens, such as "
                 "{'inputs': 512, 'targets': 114}",
+            )
+
+
+def check_features(cfg: DatasetConfig) -> None:
+    """Raise UserError if `task_feature_lengths` has a feature that the task does not have."""
+    features = cfg.provider.output_features
+    for feature, length in (cfg.task_feature_lengths or {}).items():
+        if feature not in features:
+            raise UserError(
+                f"TASK_FEATURE_LENGTHS[{feature!r}]",
+                length,
+                f"but task {cfg.provider.name} has no feature of this name",
+                f"leave it out; it has {', '.join(features)}",
             )

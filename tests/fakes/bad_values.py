@@ -80,14 +80,15 @@ RANDOM_SEED = 'a' | 1.5 | [1] | -1 | 18446744073709551616
 TRAIN_STEPS = '300' | 1.5 | -1 | None | %TRAIN_STEPS | [%TRAIN_STEPS] | %NOTHING -> NOTHING
 EVAL_STEPS = 0 | -1 | '3' | None | 1000000000
 EVAL_PERIOD = -1 | 'a' | 2.5 | 70 -> eval_period
-DROPOUT_RATE = 2.0 | -0.1 | 1.0 | 1e400 | 'a' | None | True | [0.1]
+DROPOUT_RATE = 2.0 | -0.1 | 1.0 | 1e400 | 1e-320 | 'a' | None | True | [0.1]
 TASK_FEATURE_LENGTHS = None | 5 | 'x' | [128, 29] | {} | {'inputs': 0, 'targets': 29}
 TASK_FEATURE_LENGTHS = {'inputs': 128, 'targets': -29} | {'inputs': '128', 'targets': 29}
 TASK_FEATURE_LENGTHS = {'inputs': 128} | {1: 128, 2: 29}
+TASK_FEATURE_LENGTHS = {'inputs': 128, 'targets': 29, 'nothing': 3} -> nothing
 TASK_FEATURE_LENGTHS = {'inputs': 1000000000, 'targets': 1000000000}
 TASK_FEATURE_LENGTHS = {'inputs': 1048576, 'targets': 1048576}
 MIXTURE_OR_TASK_NAME = 'nosuch' | '' | 5 | None
-MIXTURE_OR_TASK_MODULE = 'nosuch' | 5 | '.relative'
+MIXTURE_OR_TASK_MODULE = 'nosuch' | 5 | '.relative' | 'os'
 MODEL_DIR = '' | 5 | None | '{folder}/a\\nb' | '/proc/nothing/run' | '{files}/text.txt/run'
 USE_CACHED_TASKS = 'yes' | 1
 SHUFFLE_TRAIN_EXAMPLES = 'yes'
@@ -95,7 +96,10 @@ USE_HARDWARE_RNG = 'no'
 WRITERS = ('nosuch',) | 'tensorboard' | 5
 INFILL_SENTENCES = ('no gap',) | 'Un <extra_id_0>.' | (5,)
 INFILL_PERIOD = 0 | -1 | 'a'
-EXPECTED_LOSS = {'a': 1} | {0: 'x'} | 5 | [8.15]
+EXPECTED_LOSS = {'a': 1} | {0: 'x'} | 5 | [8.15] | {-5: 1.0}
+RetryPolicy.limit_s = -1 | 'x'
+gin.macro.value = 5
+macro.value = 5
 OPTIMIZER = 5 | 'adam' | None | @adafactor.Adafactor | @adafactor.Nothing()
 OPTIMIZER = @trainer.Trainer() | @network.T5Config()
 MODEL = 5 | None | @models.EncoderDecoderModel | @network.T5Config()
@@ -106,8 +110,8 @@ LOSS_NORMALIZING_FACTOR = 'x' | 0
 NOSUCH = 1
 network.T5Config.nosuch = 1
 network.T5Config.emb_dim = 0 | '128' | 1.5 | 2147483648 | 1048576
-network.T5Config.num_heads = 0 | -4
-network.T5Config.head_dim = 0 | 1000000000
+network.T5Config.num_heads = 0 | -4 | 100000
+network.T5Config.head_dim = 0 | 1000000
 network.T5Config.mlp_dim = 0 | None | 1000000000
 network.T5Config.vocab_size = 0 | 100 | '2048' | 2147483648
 network.T5Config.dtype = 'float99' | 5 | 'int32' | 'float8_e4m3fn' | 'float64' | 'complex64'
@@ -178,7 +182,7 @@ train_eval/utils.DatasetConfig.batch_size = 1000000000
 trian/utils.DatasetConfig.batch_size = 8 -> trian
 seqio.SentencePieceVocabulary.extra_ids = 1000000000 | -1
 seqio.SentencePieceVocabulary.sentencepiece_model_file = '{files}/absent.model'
-seqio.SentencePieceVocabulary.sentencepiece_model_file = '{files}/text.txt'
+seqio.SentencePieceVocabulary.sentencepiece_model_file = '{files}/text.txt' | '{files}/empty.txt'
 """
 
 RUN_FLAGS = """
@@ -203,8 +207,14 @@ word
 --process_count=x
 --process_index=0.5
 --process_count=-1
+--process_count=0
+--process_index=-1
+--seqio_additional_cache_dirs={folder}/absent
+--coordinator_address=127.0.0.1:99999 --process_count=2 --process_index=0 -> coordinator_address
 --coordinator_address=nowhere --process_count=2 --process_index=0 -> coordinator_address
 --roll_call_seconds=soon
+--roll_call_seconds=1e400
+--roll_call_seconds=-1
 --interrupted_status=x
 --interrupted_status=999
 --interrupted_status=-1
@@ -336,6 +346,7 @@ COMMANDS = {
     "vocabulary.check": """
         {files}/absent.model
         {files}/text.txt
+        {files}/empty.txt
         {mini} | --vocab_size 0 | --vocab_size x | --extra_ids -1 | --vocab_size 100 -> 1 vocab_size
     """,
     "vocabulary.trim": """

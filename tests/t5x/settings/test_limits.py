@@ -26,6 +26,7 @@ from t5x.partitioning import PjitPartitioner, standard_logical_axis_rules
 from t5x.precompile import precompile
 from t5x.settings import limits
 from t5x.train import train
+from tasks.corpus.storage.retry import RetryPolicy
 
 OWNERS = (train, evaluate, infer, precompile, DatasetConfig, SaveCheckpointConfig)
 OWNERS += (network.T5Config, models.EncoderDecoderModel, PjitPartitioner, trainer.Trainer)
@@ -38,6 +39,7 @@ OWNERS += (
     encoder_network.BertConfig,
     encoder_network.ModernBertConfig,
     MaskedLanguageModel,
+    RetryPolicy,
 )
 
 
