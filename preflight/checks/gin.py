@@ -21,7 +21,6 @@ def periods(context: RunContext) -> CheckResult:
     plan = triggers.training_plan(
         run.total_steps, run.eval_period, run.stats_period, run.checkpoint_cfg.save, evaluates
     )
-    triggers.check_periods(plan)
     triggers.check_end(plan, start.step)
     rate, optimizer = context.trainer.learning_rate_fn, run.model.optimizer_def
     unusual = None

@@ -1,7 +1,6 @@
 """When to log, evaluate and save during training.
 
     plan = TrainingPlan(total_steps=2_500, eval_period=1_000, save_period=2_000)
-    check_periods(plan)
     step = state.step
     while trigger := next_trigger(step, plan):
         ...                                  # train until `trigger.step`
@@ -18,6 +17,7 @@ triggers at the steps of an uninterrupted one. For the plan above:
 """
 
 import dataclasses
+import logging
 
 from common.errors import UserError
 from t5x.checkpointing.config import SaveCheckpointConfig
@@ -30,7 +30,7 @@ class TrainingPlan:
     total_steps: int  # the step at which training ends
     eval_period: int | None = None  # between evaluations
     save_period: int | None = None  # between checkpoints
-    # Between log entries; None: at every evaluation, or without any at every checkpoint.
+    # Between log entries; None: at every evaluation alone, or without any at every checkpoint.
     stats_period: int | None = None
     checkpoint_steps: tuple[int, ...] = ()  # further ones to save at; ignored past `total_steps`
 
@@ -42,12 +42,29 @@ def training_plan(
     save: SaveCheckpointConfig | None,
     evaluates: bool,
 ) -> TrainingPlan:
-    """Return the plan for the periods of a gin file, where 0 and None mean never."""
+    """Return the plan for the periods of a gin file, where 0 and None mean never.
+
+    Checkpoints are evaluated where they are saved, so the longer of the two periods must be a
+    multiple of the shorter. If it is not, it is rounded down to one, and a warning says so. Types
+    and limits of the numbers are checked by `t5x.settings.limits`.
+    """
+    save_period = save.period if save else None
+    eval_period = eval_period or None
+    if evaluates and eval_period and save_period:
+        short, long = sorted((eval_period, save_period))
+        multiple = long - long % short
+        if multiple != long:
+            logging.getLogger(__name__).warning(
+                "EVAL_PERIOD is %d and utils.SaveCheckpointConfig.period %d: the longer is taken "
+                "as %d, a multiple of the shorter, so that what is saved is evaluated",
+                *(eval_period, save_period, multiple),
+            )
+        eval_period, save_period = min(eval_period, multiple), min(save_period, multiple)
     return TrainingPlan(
         total_steps,
-        eval_period=(eval_period or None) if evaluates else None,
-        save_period=save.period if save else None,
-        stats_period=stats_period or eval_period or None,
+        eval_period=eval_period if evaluates else None,
+        save_period=save_period,
+        stats_period=stats_period or eval_period,
         checkpoint_steps=tuple((save.checkpoint_steps if save else None) or ()),
     )
 
@@ -79,38 +96,10 @@ def next_trigger(step: int, plan: TrainingPlan) -> Trigger | None:
     saves = bool(plan.save_period or plan.checkpoint_steps)
     return Trigger(
         step=at,
-        log=end or due(log_period),
+        log=end or due(log_period) or due(plan.eval_period),  # a loss beside the evaluation's
         evaluate=due(plan.eval_period),
         save=due(plan.save_period) or at in plan.checkpoint_steps or (end and saves),
     )
-
-
-def check_periods(plan: TrainingPlan) -> None:
-    """Check that a plan's periods fit each other.
-
-    Upstream trains in rounds of the shorter of the evaluation and the checkpoint period, so each
-    of the two must be a multiple of the shorter. The same is required here, so that one gin file
-    runs in both. Raise UserError with the gin setting to change. Types and limits of the numbers
-    are checked by `t5x.settings.limits`.
-    """
-    if plan.eval_period and plan.save_period:
-        short, long = sorted((plan.eval_period, plan.save_period))
-        if long % short:
-            raise UserError(
-                "EVAL_PERIOD (train.eval_period)",
-                plan.eval_period,
-                f"but utils.SaveCheckpointConfig.period is {plan.save_period}, and one must be a "
-                "multiple of the other",
-                f"set EVAL_PERIOD to a divisor or a multiple of {plan.save_period}",
-            )
-    if plan.eval_period and plan.stats_period and plan.eval_period % plan.stats_period:
-        raise UserError(
-            "train.stats_period",
-            plan.stats_period,
-            f"but must divide EVAL_PERIOD (train.eval_period), which is {plan.eval_period}, or "
-            "evaluations would have no training loss beside them",
-            "set one of them",
-        )
 
 
 def check_end(plan: TrainingPlan, first_step: int) -> None:

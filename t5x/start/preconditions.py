@@ -54,7 +54,6 @@ def check_training(
     """Check the settings of a training run; `cfgs` are its datasets by gin scope."""
     check_model(model)
     check_optimizer(model)
-    triggers.check_periods(plan)
     check_phases(cfgs["train"], save)
     for scope, cfg in cfgs.items():
         if cfg is None:

@@ -166,6 +166,8 @@ def test_a_recipe_fits_its_task_and_parses_to_itself(name, mains, tmp_path):
     gin_utils.parse_gin_flags([], [str(tmp_path / "config.gin")], [])
     assert gin.config_str() == saved
 
+    periods = run["checkpoint_cfg"].save.period, run["eval_period"]
+    assert max(periods) % min(periods) == 0  # as upstream requires
     task = seqio.get_mixture_or_task(run["train_dataset_cfg"].mixture_or_task_name)
     ours, theirs = run["model"].input_vocabulary, task.output_features["inputs"].vocabulary
     if isinstance(ours, seqio.ByteVocabulary):

@@ -59,7 +59,6 @@ def data(**changes):
 
 
 FAULTS = [
-    (checks.periods, {"eval_period": 7}, FAILS, "must be a multiple"),
     (checks.periods, {"total_steps": -1}, FAILS, "total_steps"),
     (checks.periods, {"total_steps": 0}, WARNING, "no steps are left to train"),
     (checks.periods, {"checkpoint_cfg": save(period=None)}, WARNING, "no checkpoint is saved"),

@@ -5,8 +5,9 @@ import itertools
 import pytest
 
 from fakes.refuses import refuses
+from t5x.checkpointing.config import SaveCheckpointConfig
 from t5x.loop.triggers import TrainingPlan as Plan
-from t5x.loop.triggers import Trigger, check_end, check_periods, next_trigger
+from t5x.loop.triggers import Trigger, check_end, next_trigger, training_plan
 
 
 def walk(plan, step=0):
@@ -18,7 +19,7 @@ def walk(plan, step=0):
 PLANS = [
     Plan(*settings)
     for settings in itertools.product(
-        (1, 12, 17), (None, 4, 20), (None, 2, 8), (None, 1, 2), ((), (3, 5, 99))
+        (1, 12, 17), (None, 4, 20), (None, 2, 8), (None, 1, 2, 3), ((), (3, 5, 99))
     )
 ]
 
@@ -39,7 +40,7 @@ def due_triggers(plan):
         end = step == plan.total_steps
         trigger = Trigger(
             step,
-            log=end or due(step, log_period),
+            log=end or due(step, log_period) or due(step, plan.eval_period),
             evaluate=due(step, plan.eval_period),
             save=due(step, plan.save_period)
             or step in plan.checkpoint_steps
@@ -60,17 +61,33 @@ def test_a_resumed_run_stops_where_an_uninterrupted_one_does():
 
 
 @pytest.mark.parametrize(
-    ("plan", "setting", "value"),
+    ("eval_period", "save_period", "periods", "warns"),
     [
-        (Plan(10, eval_period=1000, save_period=1500), "EVAL_PERIOD (train.eval_period)", 1000),
-        (Plan(10, eval_period=1500, save_period=1000), "EVAL_PERIOD (train.eval_period)", 1500),
-        (Plan(10, eval_period=100, stats_period=30), "train.stats_period", 30),
-        (Plan(10, eval_period=100, stats_period=200), "train.stats_period", 200),
+        (1000, 10_000, (1000, 10_000), False),
+        (10_000, 1000, (10_000, 1000), False),
+        (70, 100, (70, 70), True),
+        (100, 70, (70, 70), True),
+        (70, 1000, (70, 980), True),
+        (1000, 300, (900, 300), True),
+        (None, 7, (None, 7), False),
+        (7, None, (7, None), False),
     ],
 )
-def test_periods_that_do_not_fit_are_refused(plan, setting, value):
-    with refuses(setting, value):
-        check_periods(plan)
+def test_the_longer_period_becomes_a_multiple_of_the_shorter(
+    eval_period, save_period, periods, warns, caplog
+):
+    plan = training_plan(
+        5000, eval_period, None, SaveCheckpointConfig(period=save_period), evaluates=True
+    )
+    assert (plan.eval_period, plan.save_period) == periods
+    assert plan.stats_period == plan.eval_period
+    assert bool(caplog.records) == warns
+
+
+def test_what_is_not_evaluated_is_saved_when_it_is_asked_for(caplog):
+    plan = training_plan(5000, 70, None, SaveCheckpointConfig(period=100), evaluates=False)
+    assert (plan.eval_period, plan.save_period, plan.stats_period) == (None, 100, 70)
+    assert not caplog.records
 
 
 def test_a_run_cannot_start_past_its_end():
@@ -78,17 +95,3 @@ def test_a_run_cannot_start_past_its_end():
     check_end(plan, first_step=100)
     with refuses("TRAIN_STEPS (train.total_steps)", 100):
         check_end(plan, first_step=101)
-
-
-@pytest.mark.parametrize(
-    "plan",
-    [
-        Plan(10, eval_period=1000, save_period=10_000),
-        Plan(10, eval_period=10_000, save_period=1000, stats_period=100),
-        Plan(0),
-        Plan(10, save_period=7, checkpoint_steps=(1, 2, 500)),
-    ],
-)
-def test_plans_that_fit_pass(plan):
-    check_periods(plan)
-    assert list(walk(plan)) == due_triggers(plan)
