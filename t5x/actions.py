@@ -17,6 +17,8 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
+import clu.values
+import numpy as np
 from absl import logging
 
 from common.errors import UserError
@@ -51,19 +53,26 @@ class EarlyStoppingAction:
         self._last: list[float] = []
 
     def run(self, train_state: Any, metrics_by_task: Metrics) -> bool:
-        """Return True to stop; raise a UserError if the metric does not exist."""
+        """Return True to stop; raise a UserError if the metric does not exist.
+
+        A value that is no floating-point number does not count, with a warning, as upstream.
+        """
         value = _measured(self.metric, metrics_by_task)
         if value is None:
             raise UserError(_METRIC, tuple(self.metric), *_not_measured(metrics_by_task))
+        if not isinstance(value, float):
+            logging.warning("%s is %r, no float, which does not count.", self.metric, value)
         return self._ends_with(value)
 
     def recall(self, past: Iterable[Metrics]) -> bool:
         """Start over with earlier measurements, oldest first; return True to stop."""
         self._last = []
         values = (_measured(self.metric, metrics_by_task) for metrics_by_task in past)
-        return any(self._ends_with(value) for value in values if value is not None)
+        return any(self._ends_with(value) for value in values)
 
-    def _ends_with(self, value: float) -> bool:
+    def _ends_with(self, value: Any) -> bool:
+        if not isinstance(value, float):
+            return False
         self._last = [*self._last, value][-self.patience :]
         steps = itertools.pairwise(self._last)
         if len(self._last) < self.patience or not all(self._is_no_better(*step) for step in steps):
@@ -97,18 +106,18 @@ class TerminateOnNanAction:
             )
             logging.warning("%s", unknown)
             return False
-        if math.isfinite(value):
+        if not isinstance(value, float) or math.isfinite(value):
             return False
         logging.warning("%s of %s is %s: training stops.", self.metric, self.task, value)
         return True
 
 
-def _measured(metric: Sequence[str], metrics_by_task: Metrics) -> float | None:
-    """Return the value of a task's metric, a number or a `clu.values.Scalar`; None for none."""
+def _measured(metric: Sequence[str], metrics_by_task: Metrics) -> Any:
+    """Return the value of a task's metric, a float for a `clu.values.Scalar`; None for none."""
     task, name = metric
     value: Any = metrics_by_task.get(task, {}).get(name)
-    scalar: Any = getattr(value, "value", value)
-    return None if value is None else float(scalar)
+    is_scalar = isinstance(value, clu.values.Scalar | np.floating)
+    return float(getattr(value, "value", value)) if is_scalar else value
 
 
 def _not_measured(metrics_by_task: Metrics) -> tuple[str, str]:

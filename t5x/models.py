@@ -1,11 +1,13 @@
 """A model: a network with its loss, scores and decoding, under upstream's names.
 
 A batch holds `encoder_input_tokens` [B, I], `decoder_input_tokens` and `decoder_target_tokens`
-[B, T], and where they are known `decoder_loss_weights`, `{encoder,decoder}_segment_ids`.
+[B, T], and where they are known `decoder_loss_weights`, `{encoder,decoder}_segment_ids` and
+`{encoder,decoder}_positions`.
 B batch, I input length, T target length, V vocab, N decodes.
 """
 
 import dataclasses
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -50,7 +52,14 @@ class EncoderDecoderModel:
         """Return the network's variables in Flax's boxes; lengths do not matter."""
         names = ("encoder_input_tokens", "decoder_input_tokens")
         inputs, targets = (jnp.ones(input_shapes[name], jnp.int32) for name in names)
-        return self.module.init(rng, inputs, targets, targets, enable_dropout=False)
+        positions = self._positions({"encoder_positions": inputs, "decoder_positions": targets})
+        return self.module.init(rng, inputs, targets, targets, **positions, enable_dropout=False)
+
+    def _positions(self, batch: Batch) -> dict[str, jax.Array | None]:
+        """Return the positions of a batch that the signature of the network has."""
+        names = inspect.signature(self.module.__call__).parameters
+        sides = ("encoder_positions", "decoder_positions")
+        return {name: batch.get(name) for name in sides if name in names}
 
     def logits(self, params: Any, batch: Batch, dropout_rng: jax.Array | None = None) -> jax.Array:
         """Return float32 logits [B, T, V], with dropout if there is a key."""
@@ -61,6 +70,7 @@ class EncoderDecoderModel:
             batch["decoder_target_tokens"],
             encoder_segment_ids=batch.get("encoder_segment_ids"),
             decoder_segment_ids=batch.get("decoder_segment_ids"),
+            **self._positions(batch),
             enable_dropout=dropout_rng is not None,
             rngs=None if dropout_rng is None else {"dropout": dropout_rng},
         )

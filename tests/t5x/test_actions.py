@@ -17,7 +17,7 @@ def steps_until_the_end(values, **settings):
     action = trainer.EarlyStoppingAction(metric=("toy", "exact"), **settings)
     for step, value in enumerate(values, 1):
         # As upstream's trainer gives it, and as ours does.
-        given = clu.values.Scalar(value) if step % 2 else value
+        given = clu.values.Scalar(value) if step % 2 else float(value)
         if action.run(None, {"toy": {"exact": given}}):
             return step
     return None
@@ -45,7 +45,7 @@ def test_it_ends_when_each_value_is_no_better_than_the_one_before(values, settin
 @pytest.mark.parametrize("at", range(6))
 def test_what_was_measured_before_counts(at):
     values = [1, 2, 1, 2, 3, 2, 2, 9]
-    past = [{"toy": {"exact": value}} for value in values]
+    past = [{"toy": {"exact": float(value)}} for value in values]
     action = trainer.EarlyStoppingAction(("toy", "exact"), "max", patience=3)
     action.run(None, past[2])  # of a course that was left
     ends = [action.recall(past[:at]), *(action.run(None, one) for one in past[at:])]
@@ -113,6 +113,18 @@ def test_actions_that_would_never_be_asked_are_refused(mode):
     with refuses("train.actions") as refusal:
         actions.check_actions({mode: []}, ["TRAIN", "TRAIN_EVAL"])
     assert repr(mode) in refusal.value.why
+
+
+@pytest.mark.parametrize("value", [3, True, "0.5", np.ones(2), np.int32(1), None])
+def test_a_value_of_another_type_does_not_count(value, caplog):
+    of = lambda value: {"toy": {"exact": value}}
+    action = trainer.EarlyStoppingAction(("toy", "exact"), "max", patience=2)
+    assert not action.recall([of(1.0), of(value)])
+    if value is not None:
+        assert not action.run(None, of(value))
+        assert "does not count" in caplog.text
+    assert action.run(None, of(np.float32(1.0))), "the values around it are compared"
+    assert not trainer.TerminateOnNanAction("toy", "exact").run(None, of(value))
 
 
 @pytest.mark.parametrize(("value", "ends"), [(1.0, False), (np.nan, True), (np.inf, True)])

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -48,6 +49,45 @@ def test_an_evaluation_has_no_dropout(case, plain_loss):
     model = Golden("t5_1_1").model(dropout_rate=0.5)
     loss, _ = jax.jit(model.eval_fn)(params, batch, jax.random.key(0))
     np.testing.assert_allclose(loss, plain_loss[0], rtol=1e-6)
+
+
+class PositionTable(nn.Module):
+    """A network of learned positions alone, whose signature has what upstream's has."""
+
+    @nn.compact
+    def __call__(
+        self, encoder_input_tokens, decoder_input_tokens, decoder_target_tokens,
+        encoder_segment_ids=None, decoder_segment_ids=None,
+        encoder_positions=None, decoder_positions=None, *, enable_dropout=True,
+    ):  # fmt: skip
+        table = nn.Embed(8, 3, name="table")
+        return table(decoder_positions) + table(encoder_positions).sum(1, keepdims=True)
+
+
+class NoTable(nn.Module):
+    """A network whose signature has no positions."""
+
+    @nn.compact
+    def __call__(
+        self, encoder_input_tokens, decoder_input_tokens, decoder_target_tokens,
+        encoder_segment_ids=None, decoder_segment_ids=None, *, enable_dropout=True,
+    ):  # fmt: skip
+        return nn.Embed(8, 3, name="table")(decoder_target_tokens)
+
+
+@pytest.mark.parametrize("network", [PositionTable, NoTable])
+def test_a_network_is_given_the_positions_that_its_signature_has(network):
+    model = models.EncoderDecoderModel(network(), None, None, None)
+    ids = jnp.array([[5, 6, 7, 4]])
+    names = ("encoder_input_tokens", "decoder_input_tokens", "decoder_target_tokens")
+    batch = dict.fromkeys(names, ids)
+    variables = model.get_initial_variables(jax.random.key(0), dict.fromkeys(batch, (1, 4)))
+    table = jnp.arange(24.0).reshape(8, 3)
+    assert variables["params"]["table"]["embedding"].shape == table.shape
+    positions = {"encoder_positions": ids - 4, "decoder_positions": jnp.array([[0, 1, 0, 1]])}
+    logits = model.logits({"table": {"embedding": table}}, batch | positions)
+    expected = table[positions["decoder_positions"]] + table[ids - 4].sum(1)
+    np.testing.assert_array_equal(logits, expected if network is PositionTable else table[ids])
 
 
 # A decoder's layers are compiled one by one, so predictions are those of a network of one layer.

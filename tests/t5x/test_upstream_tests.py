@@ -31,9 +31,11 @@ import jax.numpy as jnp
 import pytest
 from absl import flags
 
+from common.errors import UserError
 from fakes.paths import ROOT
 from t5x import adafactor, decoding, kv_cache, losses
 from t5x.examples.t5 import layers
+from t5x.gin_utils import rewrite_gin_args
 from t5x.kernels import reference
 from t5x.kernels.top_k import top_k
 from t5x.partitioning import PjitPartitioner
@@ -123,6 +125,15 @@ class Embed(layers.Embed):
         return nn.unbox(super().init(*arguments))
 
 
+def in_upstreams_words(args):
+    """Ours, whose error names the flag, in upstream's sentence."""
+    try:
+        return rewrite_gin_args(args)
+    except UserError as error:
+        form = "Gin bindings must be of the form '--gin.<param>=<value>', got: "
+        raise ValueError(form + error.setting) from error
+
+
 # By file what it finds in our modules besides our names.
 ADAPTERS = {
     "losses": {
@@ -172,6 +183,7 @@ ADAPTERS = {
             features, ("embed", "mlp"), kernel_init
         ),
     },
+    "gin_utils": {"gin_utils.rewrite_gin_args": in_upstreams_words},
     "partitioning": {
         "partitioning.default_mesh": lambda count: PjitPartitioner(count).mesh,
     },
