@@ -20,7 +20,8 @@ _BITS |= {"u16": 16, "bf16": 16, "f16": 16, "s32": 32, "u32": 32, "f32": 32}
 _BITS |= {"s64": 64, "u64": 64, "f64": 64, "c64": 64}
 _HEAD = re.compile(r"(ENTRY )?%(\S+) \(.*\{$")
 _INSTRUCTION = re.compile(r"\s+(?:ROOT )?%(\S+) = (\(.*?\)|\S+) ([\w-]+)\((.*)$")
-_CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
+# The compiler estimates some instructions of a v6e at 2^63 - 1 cycles: 19 digits, not an estimate.
+_CYCLES = re.compile(r'"estimated_cycles":"(\d{1,18})"')
 _OP_NAME = re.compile(r'op_name="([^"]*)"')
 _CALLS = re.compile(r"(?:calls|to_apply|body|condition)=%([^\s,)]+)")
 _BRANCHES = re.compile(

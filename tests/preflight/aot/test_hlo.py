@@ -40,6 +40,11 @@ def test_loops_multiply_cycles():
     assert Program(PROGRAM).cycles() == 7 + 10 * (100 + 3 * 5)
 
 
+def test_an_instruction_without_an_estimate_counts_nothing():
+    unknown = PROGRAM.replace('"estimated_cycles":"7"', f'"estimated_cycles":"{2**63 - 1}"')
+    assert Program(unknown).cycles() == 10 * (100 + 3 * 5)
+
+
 def test_a_window_of_a_product_may_count_in_unsigned_integers():
     program = PROGRAM.replace("%n = s32[]", "%n = u32[]")
     assert Program(program).cycles() == Program(PROGRAM).cycles()
