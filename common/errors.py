@@ -12,7 +12,7 @@
 | 1 | failed: the network, the disk, the numbers, or a bug; a restart may succeed |
 | 2 | refused: a flag or setting is wrong, and the same command would be refused again |
 | 75 | preempted, and saved; with --interrupted_status=75 |
-| 130 | stopped by Ctrl-C, as a shell reports it |
+| 130 | stopped by Ctrl-C, as a shell reports it; 143 by SIGTERM, 129 by SIGHUP |
 """
 
 import contextlib
@@ -21,6 +21,7 @@ import functools
 import os
 import re
 import select
+import signal
 import sys
 import tempfile
 import traceback
@@ -33,7 +34,7 @@ from common.secrets import public
 
 ROOT = Path(__file__).resolve().parent.parent
 STOPPED = "Stopped by Ctrl-C."
-REFUSED, INTERRUPTED = 2, 130
+REFUSED = 2
 _LONGEST = 2000  # characters of a sentence
 # The extra of pyproject.toml that has a package; it is also a flag of launch/setup.sh.
 _EXTRAS = {"apache_beam": "cache", "libtpu": "tpu", "s3fs": "s3"}
@@ -124,7 +125,8 @@ def without_hub(name: str, error: BaseException) -> str:
 def guarded(main: Callable[P, R], stopped: str = STOPPED) -> Callable[P, R]:
     """Return `main` so that its errors are reported and become a SystemExit.
 
-    Ctrl-C becomes one too; the terminal then shows the message `stopped`.
+    Ctrl-C becomes one too; the terminal then shows the message `stopped`, in which another signal
+    takes the place of Ctrl-C.
     """
 
     @functools.wraps(main)
@@ -159,8 +161,9 @@ def report(error: BaseException, stopped: str = STOPPED) -> int:
     if drop_unread() and isinstance(error, BrokenPipeError):
         return 1
     if isinstance(error, KeyboardInterrupt):
-        say(stopped)
-        return INTERRUPTED
+        number = error.args[0] if error.args else signal.SIGINT
+        say(stopped if number == signal.SIGINT else stopped.replace("Ctrl-C", number.name))
+        return 128 + number
     text = text_of(error)
     status, sentence = _explained(error, text)
     if not sentence:

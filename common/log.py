@@ -44,6 +44,7 @@ fatal='^F[0-9]{4} |Check failed|Fatal Python error|terminate called|RESOURCE_EXH
 tail -c "+$first" "$log" | grep -aE "$fatal" | tail -n 20
 echo "The process crashed or was killed; the output of its libraries is in $log."
 """
+_ENDS = (signal.SIGTERM, signal.SIGHUP)
 _UPLOAD_SECONDS, _LAST_UPLOAD_SECONDS = 60.0, 10.0
 
 
@@ -79,8 +80,9 @@ def start() -> None:
     os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # we report what it retries
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # its logger has its own handler
     redirect_loggers()
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _interrupt)
+    for number in (signal.SIGINT, *_ENDS):
+        if signal.getsignal(number) in (signal.default_int_handler, signal.SIG_DFL):
+            signal.signal(number, _interrupt)
 
 
 def is_started() -> bool:
@@ -172,14 +174,23 @@ def _upload(path: str) -> None:
 def _interrupt(number: int, frame: FrameType | None) -> None:
     """Raise KeyboardInterrupt, or end the process if it is importing a library.
 
-    During an import some libraries lose the exception, and numpy and TensorFlow crash.
+    So what a command has begun is removed. During an import some libraries lose the exception, and
+    numpy and TensorFlow crash.
     """
+    if number in _ENDS:
+        # The shell and the kernel may both send SIGHUP, and the second would stop the clean-up.
+        after = signal.SIG_IGN if is_started() else signal.SIG_DFL
+        for end in _ENDS:
+            signal.signal(end, after)
+        if not is_started():  # a fork, which another process ends in this way
+            os.kill(os.getpid(), number)
+    stopped = KeyboardInterrupt(signal.Signals(number))
     at = frame
     while at is not None and not at.f_code.co_filename.startswith("<frozen importlib"):
         at = at.f_back
     if at is None:
-        signal.default_int_handler(number, frame)
-    exit_now(errors.report(KeyboardInterrupt()))
+        raise stopped
+    exit_now(errors.report(stopped))
 
 
 class _Handler(logging.Handler):

@@ -1,16 +1,15 @@
 """Output folders that appear complete or not at all, each with a record of its conversion."""
 
 import contextlib
-import errno
 import json
 import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from common import small_files
 from common.errors import UserError
+from common.new_files import staged_folder
 from common.tables import data_size
 
 RECORD = "conversion.json"
@@ -61,35 +60,12 @@ def check_disk_space(folder: Path, needed: int) -> None:
 
 @contextlib.contextmanager
 def staged(folder: Path) -> Iterator[Path]:
-    """Yield a temporary sibling, which replaces `folder` at the end.
-
-    An error removes it, and the parent folders made for it.
+    """Yield a new folder, which takes the place of `folder` at the end; see `staged_folder`.
 
     Raises:
-      UserError: `folder` holds files that no conversion wrote, or the disk is full.
+      UserError: `folder` holds files that no conversion wrote.
     """
     check_replaceable(folder)
-    new_folders = [parent for parent in folder.parents if not parent.exists()]
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-    try:
-        yield temporary
-        temporary.chmod(0o755)
-        if folder.exists():
-            old = Path(tempfile.mkdtemp(prefix=f".{folder.name}.old.", dir=folder.parent))
-            folder.rename(old / folder.name)
-            temporary.rename(folder)
-            shutil.rmtree(old)
-        else:
-            temporary.rename(folder)
-    except OSError as error:
-        if error.errno == errno.ENOSPC:
-            raise UserError(
-                str(folder.parent), why="is on a full disk, so nothing was left there"
-            ) from error
-        raise
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-        with contextlib.suppress(OSError):  # a folder that holds something is kept, and its parents
-            for parent in new_folders:
-                parent.rmdir()
+    with staged_folder(folder, overwrite=True) as new:
+        yield new
+        check_replaceable(folder)

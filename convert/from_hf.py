@@ -26,13 +26,14 @@ import numpy as np
 
 from common import arguments, small_files
 from common.errors import UserError
+from common.new_files import staged_folder
 from convert import atomic_output, hub, sizes, tokenizer, weight_map
 from convert.formats import safetensors_writer
 from convert.formats.hf_checkpoint_reader import HfCheckpoint, read_json, weights_file
 from convert.formats.sentencepiece_model import SENTINEL
 from convert.proof.verify import verify
 from convert.run import model_dir
-from convert.run.rewrite import check_written, staged_run, write_run
+from convert.run.rewrite import check_written, write_run
 from convert.run.vocabulary import TOKENIZER, sentencepiece_vocabulary
 from convert.sizes import T5_IDS, BertSizes, EncoderSizes, Sizes, T5Sizes
 from convert.t5x_params import Tree
@@ -174,7 +175,7 @@ def write_checkpoint(
 
     The logits are compared with transformers'. After an error nothing is left.
     """
-    with staged_run(run_folder) as temporary:
+    with staged_folder(run_folder) as temporary:
         model = HfCheckpoint.open(folder)
         network, tree = network_of(model)
         arrays = {f"target/{name}": array for name, array in tree.items()}

@@ -9,7 +9,6 @@ import hashlib
 import importlib.metadata
 import json
 import math
-import os
 import pathlib
 import re
 from collections.abc import Iterable, Mapping
@@ -17,7 +16,7 @@ from typing import Any
 
 from common import markdown
 from common.arguments import version
-from common.atomic_file import replace_file
+from common.new_files import replace_file
 from common.small_files import parse_json, parsing, read_text
 from convert.run.loss_curve import OF_PRETRAINED
 
@@ -49,7 +48,6 @@ def save(path: str, settings: Mapping[str, Any], models: list[dict[str, Any]]) -
 
 def write(path: str, text: str) -> None:
     """Write a file atomically, and make its folder."""
-    os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
     replace_file(path, text.encode())
 
 

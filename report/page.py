@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from common import html_page
-from common.atomic_file import replace_file
 from common.metric_names import BASELINE, CONFUSION
+from common.new_files import replace_file
 from common.tables import spread
 from report.charts import Chart, charts_of, task_metrics
 from report.history import RUNNING, changes

@@ -25,6 +25,7 @@ import numpy as np
 from common import arguments, tables
 from common.errors import UserError
 from common.gin_reader import Bindings
+from common.new_files import staged_folder
 from common.tables import CheckResult, judged, passed
 from convert import atomic_output, publishable, weight_map
 from convert.formats.sentencepiece_model import read_model
@@ -204,7 +205,7 @@ def write_run(
     if dry_run:
         return checks
     arrays = {name: _changed(name, array, change) for name, array in old.arrays.items()}
-    with rewrite.staged_run(out) as temporary:
+    with staged_folder(out) as temporary:
         checkpoint_path = rewrite.write_run(temporary, old.step, arrays, sizes)
         of_ids = lambda name, value: name.endswith("_id") or isinstance(value, list | dict)
         generation = {k: v for k, v in old.run.generation().items() if not of_ids(k, v)}

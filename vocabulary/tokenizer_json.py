@@ -19,8 +19,8 @@ from typing import Any
 import tokenizers
 
 from common import small_files, special_tokens
-from common.atomic_file import replace_file
 from common.errors import UserError
+from common.new_files import replace_file
 from convert.run.vocabulary import TOKENIZER
 from tasks.tokenizer_vocabulary import TOKENIZER_FILE, TokenizerVocabulary
 from vocabulary.pieces import NewPiece, Pieces, VocabularyChange

@@ -19,8 +19,8 @@ from typing import Any
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from common.atomic_file import replace_file
 from common.errors import UserError
+from common.new_files import replace_file
 from vocabulary import files
 
 KINDS = ("wordpiece", "byte_bpe")

@@ -24,8 +24,8 @@ import sentencepiece
 from google.protobuf.message import DecodeError
 from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[attr-defined]  # no stub
 
-from common.atomic_file import replace_file
 from common.errors import UserError
+from common.new_files import replace_file
 
 SentencePiece = ModelProto.SentencePiece
 NUM_SENTINELS = 100  # number of T5's sentinels

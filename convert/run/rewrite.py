@@ -1,8 +1,7 @@
 """Reads a run's last checkpoint and writes a new run, for tools that edit checkpoints."""
 
-import contextlib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,15 +34,6 @@ def last_checkpoint(folder: str, config: str | None = None) -> RunCheckpoint:
     sizes, _ = model_dir.network(run, config)
     sizes = check_network(open_tree([path]), sizes)
     return RunCheckpoint(run, step, path, sizes, open_checkpoint(path))
-
-
-@contextlib.contextmanager
-def staged_run(folder: Path) -> Iterator[Path]:
-    """Yield a temporary folder, which becomes the new run at the end; refuse to replace a run."""
-    if model_dir.holds_run(folder):
-        raise UserError(str(folder), why="holds a run already", to_set="name an empty folder")
-    with atomic_output.staged(folder) as temporary:
-        yield temporary
 
 
 def write_run(

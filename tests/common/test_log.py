@@ -16,13 +16,16 @@ from common import errors, log
 log.start()
 """
 # Where tests run in the background, Ctrl-C is ignored.
-HEARS = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+HEARS = """import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+"""
 IMPORTS = """
 sys.path.insert(0, os.environ["TMPDIR"])
 pathlib.Path(sys.path[0], "library.py").write_text('''
 import os
 try:
-    os.kill(os.getpid(), 2)
+    os.kill(os.getpid(), NUMBER)
 except BaseException:  # as some libraries do
     pass
 ''')
@@ -71,16 +74,52 @@ print("ours", file=sys.stderr)
 @pytest.mark.parametrize(
     "code",
     [
-        "errors.guarded(lambda: os.kill(os.getpid(), 2))()",
+        "errors.guarded(lambda: os.kill(os.getpid(), NUMBER))()",
         IMPORTS + "import library",
         IMPORTS + "errors.guarded(lambda: __import__('library'))()",
     ],
     ids=["running", "importing", "importing late"],
 )
-def test_ctrl_c_is_one_sentence_wherever_it_comes_and_no_log_is_left(tmp_path, code):
-    process = ran(code, tmp_path, before=HEARS)
-    assert (process.returncode, process.stderr) == (130, "Stopped by Ctrl-C.\n")
+@pytest.mark.parametrize(
+    ("number", "name"),
+    [(signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM"), (signal.SIGHUP, "SIGHUP")],
+)
+def test_a_signal_is_one_sentence_wherever_it_comes_and_no_log_is_left(
+    tmp_path, code, number, name
+):
+    process = ran(code.replace("NUMBER", str(int(number))), tmp_path, before=HEARS)
+    assert (process.returncode, process.stderr) == (128 + number, f"Stopped by {name}.\n")
     assert not temporary_logs(tmp_path)
+
+
+def test_a_second_signal_does_not_stop_what_the_first_cleans_up(tmp_path):
+    code = """
+import signal
+def main():
+    try:
+        os.kill(os.getpid(), signal.SIGHUP)
+    finally:
+        os.kill(os.getpid(), signal.SIGHUP)
+        os.kill(os.getpid(), signal.SIGTERM)
+        print("cleaned up", flush=True)
+errors.guarded(main)()
+"""
+    process = ran(code, tmp_path, before=HEARS)
+    assert (process.returncode, process.stdout) == (129, "cleaned up\n")
+
+
+def test_a_fork_ends_by_the_signal(tmp_path):
+    code = """
+import signal
+def main():
+    if not (child := os.fork()):
+        os.kill(os.getpid(), signal.SIGTERM)
+        os._exit(1)
+    print(os.waitpid(child, 0)[1])
+errors.guarded(main)()
+"""
+    process = ran(code, tmp_path, before=HEARS)
+    assert (process.returncode, process.stdout) == (0, f"{int(signal.SIGTERM)}\n")
 
 
 def test_loggers_and_warnings_of_libraries_go_to_the_log(tmp_path):

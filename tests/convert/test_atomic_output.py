@@ -5,26 +5,13 @@ import numpy as np
 import pytest
 from safetensors import SafetensorError
 
+from common.errors import Failure
 from convert import atomic_output
 from convert.formats import safetensors_writer, t5x_checkpoint_writer
 from fakes.convert_fakes import tree
 from fakes.refuses import refuses
 
 ARRAYS = tree({"target/a": np.ones((3, 2), np.float32)})
-
-
-def test_a_folder_appears_complete_or_not_at_all(tmp_path):
-    folder = tmp_path / "checkpoint_1"
-    with pytest.raises(FileNotFoundError):
-        with atomic_output.staged(folder) as temporary:
-            (temporary / "half").rename(temporary / "absent" / "half")
-    assert list(tmp_path.iterdir()) == []
-    with atomic_output.staged(folder) as temporary:
-        (temporary / "model.safetensors").write_text("complete")
-        assert not folder.exists()
-        atomic_output.write_record(temporary, {"steps": [1]})
-    assert atomic_output.read_record(folder) == {"steps": [1]}
-    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint_1"]
 
 
 def test_a_conversion_replaces_an_older_one_and_nothing_else(tmp_path):
@@ -40,6 +27,14 @@ def test_a_conversion_replaces_an_older_one_and_nothing_else(tmp_path):
         with atomic_output.staged(folder):
             pytest.fail("the folder holds other files")
     assert (folder / "new").read_text() == "new"
+
+
+def test_files_that_appear_while_it_converts_stay(tmp_path):
+    folder = tmp_path / "checkpoint_1"
+    with refuses(folder), atomic_output.staged(folder):
+        folder.mkdir()
+        (folder / "notes").write_text("mine")
+    assert [path.name for path in tmp_path.rglob("*")] == ["checkpoint_1", "notes"]
 
 
 def test_a_full_disk_is_reported_before_and_during(tmp_path, monkeypatch):
@@ -71,7 +66,7 @@ def test_a_disk_that_fills_up_leaves_nothing(tmp_path, monkeypatch, write):
 
     monkeypatch.setattr("safetensors.numpy.save_file", full(SafetensorError, "I/O error"))
     monkeypatch.setattr("tensorstore.TensorStore.write", full(ValueError, "RESOURCE_EXHAUSTED"))
-    with refuses(tmp_path / "made"):
+    with refuses(tmp_path / "made", kind=Failure):
         with atomic_output.staged(tmp_path / "made" / "checkpoint_1") as folder:
             write(folder)
     assert list(tmp_path.iterdir()) == []

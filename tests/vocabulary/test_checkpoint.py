@@ -154,7 +154,7 @@ def test_words_that_are_tokenized_differently_stop_everything(run, tmp_path, mon
         ("no gin", "{folder}/old", "--config"),
         ("nan", "target/token_embedder/embedding", "checkpoint"),
         ("a run", "{folder}/new", "empty folder"),
-        ("other files", "{folder}/new", "--out"),
+        ("other files", "{folder}/new", "empty folder"),
     ],
 )
 def test_an_error_is_one_sentence_and_leaves_nothing(tmp_path, change, setting, advice):

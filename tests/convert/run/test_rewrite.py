@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from common.gin_reader import Bindings
+from common.new_files import staged_folder
 from convert.run import rewrite
 from fakes.convert_fakes import FAMILIES, write_run
 
@@ -20,7 +21,7 @@ def test_a_written_run_is_read_again(tmp_path):
     sizes = FAMILIES["umt5"]
     old = rewrite.last_checkpoint(str(write_run(tmp_path / "old", sizes)))
     assert (old.step, old.sizes) == (3, sizes)
-    with rewrite.staged_run(tmp_path / "new") as temporary:
+    with staged_folder(tmp_path / "new") as temporary:
         rewrite.write_run(temporary, 5, old.arrays, old.sizes)
         assert not (tmp_path / "new").exists()
     new = rewrite.last_checkpoint(str(tmp_path / "new"))
