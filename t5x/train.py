@@ -38,6 +38,7 @@ from absl import logging
 
 from common import log
 from common.tables import CheckResult
+from common.waiting import waiting
 from t5x import gin_utils, schedules
 from t5x.array_types import HostBatch
 from t5x.checkpointing import layout
@@ -262,7 +263,8 @@ def prepare(
             logging.warning("%s", unusual)
         if not allow_unpublishable:
             lines = functools.partial(publishable.first_lines, cfg)
-            publishing = publishable.check(model, specs, lines)
+            with waiting("checking that the run can be published"):
+                publishing = publishable.check(model, specs, lines)
     stream = functools.partial(
         open_stream,
         trainer=trainer,
@@ -319,10 +321,11 @@ def run(
         log.write_to(model_dir, jax.process_index())
         # Stream and state: of the newest checkpoint that can be read, which may be a newer one
         # than `ready` knows, of a run that has held the lease until now.
-        start, (stream, trainer.state) = first_sound(
-            find_start(model_dir, checkpoint_cfg.restore, checkpoint_cfg.saves_position),
-            lambda start: stream_and_state(start, ready.open_stream, trainer, ready.init_rng),
-        )
+        with waiting("opening the corpora and the state"):
+            start, (stream, trainer.state) = first_sound(
+                find_start(model_dir, checkpoint_cfg.restore, checkpoint_cfg.saves_position),
+                lambda start: stream_and_state(start, ready.open_stream, trainer, ready.init_rng),
+            )
         delete_damaged_after(start)
         step = int(trainer.state.step)
         if not start.is_own and step != start.known_step:  # its name does not say it

@@ -28,7 +28,6 @@ import os
 import re
 import string
 import sys
-import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -36,6 +35,7 @@ import sentencepiece
 
 from common import arguments, tables
 from common.errors import UserError, guarded
+from common.waiting import waiting
 from convert.formats.sentencepiece_model import (
     NUM_SENTINELS,
     ModelProto,
@@ -139,20 +139,9 @@ def letters_of(lines: Iterable[str], size: int) -> str:
 @contextlib.contextmanager
 def _progress(stage: str) -> Iterator[None]:
     """Report a stage on stderr, and every ten seconds how long it has run."""
-    done, start = threading.Event(), time.monotonic()
-
-    def report() -> None:
-        while not done.wait(_REPORT_SECONDS):
-            print(f"  {time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)
-
     print(stage, file=sys.stderr, flush=True)
-    reporter = threading.Thread(target=report, daemon=True)
-    reporter.start()
-    try:
+    with waiting(stage, _REPORT_SECONDS):
         yield
-    finally:
-        done.set()
-        reporter.join()
 
 
 def _explained(error: str, size: int) -> UserError:

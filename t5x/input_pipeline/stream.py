@@ -20,6 +20,7 @@ and keeps its own rows. They have no position.
 """
 
 import dataclasses
+import itertools
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,6 +34,7 @@ from absl import logging
 
 from common.errors import UserError
 from common.source import CorpusTask
+from common.waiting import waiting
 from t5x.array_types import HostBatch
 from t5x.input_pipeline import mixed, position, record_counts
 from t5x.input_pipeline.config import DatasetConfig
@@ -61,9 +63,11 @@ def examples_and_rows(
     shard: seqio.ShardInfo,
     seed: int | None,
     names: Sequence[str],
+    num_epochs: int | None = None,
 ) -> tuple[mixed.MixedExamples, Rows]:
-    """Return the endless examples of a virtual shard, many at a time, and what makes rows of them.
+    """Return the examples of a virtual shard, many at a time, and what makes rows of them.
 
+    They are endless unless `num_epochs` says how often its corpora are read.
     `names` are of its pipelines, see `mixed.names_of`. Rows of T5 and of encoders are made here;
     rows of another `converter_cls`, a seqio feature converter or a function that makes one, are
     made by it.
@@ -75,7 +79,7 @@ def examples_and_rows(
         "shuffle": cfg.shuffle,
         "seed": seed,
         "shard_info": shard,
-        "num_epochs": None,
+        "num_epochs": num_epochs,
         "trim_output_features": False,  # rows do it, and count
     }
     provider = cfg.provider
@@ -354,7 +358,13 @@ def eval_sets(
     rows: tuple[int, int],
     eval_steps: int,
 ) -> dict[str, list[HostBatch]]:
-    """Return `eval_steps` batches of each task, this host's rows; a small split is repeated."""
+    """Return at most `eval_steps` batches of each task, this host's rows, of one pass over it.
+
+    The last batch of a small split is filled up with rows of padding.
+
+    Raises:
+      UserError: a task has no example.
+    """
     sets = {}
     for task in seqio.get_subtasks(cfg.provider):
         evaluated = task.for_evaluation() if isinstance(task, CorpusTask) else task
@@ -363,11 +373,31 @@ def eval_sets(
             logging.warning("Task %s has no split %r; it is not evaluated.", task.name, cfg.split)
             continue
         started = time.monotonic()
-        # One shard, read by every host: the split is small, and its shards would be repeated.
-        seed = 0 if cfg.seed is None else cfg.seed
-        stream = TrainStream(task_cfg, converter_cls, (0, cfg.batch_size), seed, shards=1)
-        complete = [next(stream) for _ in range(eval_steps)]
-        sets[task.name] = [{k: v[slice(*rows)] for k, v in batch.items()} for batch in complete]
-        stream.close()
-        logging.info("Read %s in %.1f s.", task.name, time.monotonic() - started)
+        # One shard, read by every host, since a small split has no batch for each.
+        seed, info = 0 if cfg.seed is None else cfg.seed, seqio.ShardInfo(0, 1)
+        prepared = examples_and_rows(task_cfg, converter_cls, info, seed, [task.name], num_epochs=1)
+        with waiting(f"reading split {cfg.split!r} of {task.name}"):
+            batches = list(itertools.islice(_batches(*prepared, cfg.batch_size), eval_steps))
+        if not batches:
+            raise UserError(
+                task.name,
+                why=f"has no example of split {cfg.split!r}",
+                to_set="set DatasetConfig.split of train_eval to another, or leave train_eval out",
+            )
+        sets[task.name] = [{k: v[slice(*rows)] for k, v in batch.items()} for batch in batches]
+        seconds = time.monotonic() - started
+        logging.info("Read %d batches of %s in %.1f s.", len(batches), task.name, seconds)
     return sets
+
+
+def _batches(examples: mixed.MixedExamples, rows: Rows, size: int) -> Iterator[HostBatch]:
+    """Yield the rows of examples that end, `size` at a time, the last ones filled up."""
+    shard = Shard(examples, rows, size)
+    try:
+        while (batch := shard.take()) is not None:
+            yield batch
+        if rows.complete:
+            fill = lambda x: np.concatenate([x, np.zeros([size - len(x), *x.shape[1:]], x.dtype)])
+            yield {name: fill(values) for name, values in rows.first(size).items()}
+    finally:
+        shard.close()

@@ -168,6 +168,9 @@ class TrainingRun:
                 ended |= self._handle(trigger, None)
             if not ended and step < self.plan.total_steps:
                 self._compile()  # waits for the thread that has compiled since the start
+                with self.progress.busy("reading the first batch"):
+                    while not self.stream.wait(1.0) and not self._is_interrupted():
+                        pass
             while not ended and (trigger := triggers.next_trigger(step, self.plan)):
                 try:
                     step, figures = self._train_until(step, trigger.step)

@@ -16,6 +16,7 @@ import rich.console
 import rich.progress
 import rich.text
 
+from common.waiting import waiting
 from t5x.metrics import UNNORMALIZED_LOSS, unnormalized_loss
 from t5x.monitoring.throughput import Rates, Throughput
 
@@ -127,10 +128,15 @@ class Progress:
 
     @contextlib.contextmanager
     def busy(self, doing: str) -> Iterator[None]:
-        """Show an activity between two steps; its time does not count for the throughput."""
+        """Show an activity between two steps; its time does not count for the throughput.
+
+        Where there is no terminal, a line a minute names one that takes longer.
+        """
         self._bar.update(self._task, doing=f"{doing} …")
+        shown = self.console.is_terminal
         try:
-            yield
+            with contextlib.nullcontext() if shown else waiting(doing, _LINE_SECONDS, self.note):
+                yield
         finally:
             self._bar.update(self._task, doing="")
             self.throughput.pause()

@@ -223,7 +223,7 @@ def check_evaluation_rows(cfg: DatasetConfig, partitioner: PjitPartitioner, step
             "EVAL_STEPS (train.eval_steps)",
             steps,
             f"whose batches take {data_size(needed)}, and this machine has {data_size(limit)}",
-            "set it to fewer batches: a small split is repeated",
+            "set it to fewer batches",
         )
 
 

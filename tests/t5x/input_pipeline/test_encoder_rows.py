@@ -8,7 +8,7 @@ import tensorflow as tf
 from fakes.refuses import refuses
 from t5x.input_pipeline import encoder_rows
 from t5x.input_pipeline.config import DatasetConfig
-from t5x.input_pipeline.stream import TrainStream
+from t5x.input_pipeline.stream import TrainStream, eval_sets
 
 TASK, UNFIT = "toy_masked_lm", "toy_masked_lm_unfit"
 LENGTHS = {"inputs": 8, "targets": 8}
@@ -49,6 +49,21 @@ def config(task=TASK, pack=True, lengths=None):
     add_tasks()
     given = LENGTHS if lengths is None else lengths
     return DatasetConfig(task, given, "train", 2, shuffle=False, seed=0, pack=pack)
+
+
+@pytest.mark.parametrize("pack", [False, True])
+def test_an_evaluation_has_every_example_once_and_padding_counts_for_nothing(pack):
+    sets = eval_sets(config(pack=pack), encoder_rows.EncoderFeatureConverter, (0, 2), 9)
+    batches = sets[TASK]
+    assert all(len(values) == 2 for batch in batches for values in batch.values())
+    assert len(batches) == 2 - pack
+    joined = {name: np.concatenate([b[name] for b in batches]) for name in batches[0]}
+    assert joined["encoder_loss_weights"].sum() == len(EXAMPLES)
+    is_filler = ~joined["encoder_segment_ids"].any(1)
+    assert is_filler.sum() == 1 - pack
+    assert (joined["next_sentence_label"][is_filler] == -1).all()
+    labels = joined["next_sentence_label"]
+    assert sorted(labels[labels >= 0].tolist()) == [0, 1, 1]
 
 
 def first_batch(**how):

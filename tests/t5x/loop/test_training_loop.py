@@ -78,6 +78,9 @@ class FakeStream:
     def phases(self, step):
         return {}
 
+    def wait(self, seconds):
+        return True
+
     def counts(self):
         return {"toy": {"read": 10, "skipped": 0}}
 

@@ -1,11 +1,13 @@
 """Progress is lines in a log, and a redrawn bar on a terminal."""
 
 import io
+import time
 
 import numpy as np
 import rich.console
 
 from t5x.metrics import UNNORMALIZED_LOSS
+from t5x.monitoring import progress_bar
 from t5x.monitoring.progress_bar import Progress
 
 
@@ -106,6 +108,16 @@ def test_throughput_leaves_out_the_time_between_steps():
             progress.step(step, SUMS)
             rates = progress.throughput.rates()
             assert rates is None or rates.steps_per_second == 1.0
+
+
+def test_a_long_activity_is_named_in_a_log_file(monkeypatch):
+    monkeypatch.setattr(progress_bar, "_LINE_SECONDS", 0.01)
+    file, out = console(terminal=False)
+    with Progress(1000, 0, out) as progress, progress.busy("compiling the train step"):
+        until = time.monotonic() + 10
+        while "compiling the train step: " not in file.getvalue():
+            assert time.monotonic() < until
+    assert "…" not in file.getvalue()
 
 
 def test_a_note_is_in_the_log_too_with_its_brackets(caplog):
