@@ -7,7 +7,9 @@ where it cannot look. Any other exception is a fault of the check and not of the
 
 import dataclasses
 import functools
-import itertools
+import os
+import shutil
+import sys
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -16,7 +18,10 @@ from common.errors import CommandError, text_of
 
 T = TypeVar("T")
 OK, WARNING, FAILS, NOT_CHECKED = "ok", "warning", "fails", "not checked"
-_FIGURE, _TO_SET = 62, 42  # widths of the table's columns
+# Columns of a table where there is no terminal, and in a wide one, whose lines are hard to follow.
+_NO_TERMINAL, _WIDEST = 100, 120
+_NARROWEST = 24  # of a table's last column
+_COLOURS = {WARNING: "\x1b[33m", FAILS: "\x1b[31m"}  # yellow, red
 
 
 class NotChecked(Exception):
@@ -119,21 +124,39 @@ def spread(rows: Sequence[T], most: int) -> Sequence[T]:
     return [rows[round(i * (len(rows) - 1) / (most - 1))] for i in range(most)]
 
 
+def terminal_width() -> int:
+    """Return the columns of the terminal, or those of a line where there is none."""
+    return min(shutil.get_terminal_size((_NO_TERMINAL, 0)).columns, _WIDEST)
+
+
+def has_colours() -> bool:
+    """Return whether stdout is a terminal with colours that the user has not turned off."""
+    is_off = "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
+    return sys.__stdout__ is not None and sys.__stdout__.isatty() and not is_off
+
+
 def table(results: Iterable[CheckResult]) -> str:
-    """Return the results as columns: check, verdict, figure, what to set."""
-    cells = [("check", "verdict", "figure", "what to set")]
-    cells += [(result.check, result.verdict, result.figure, result.to_set) for result in results]
-    width = max(len(check) for check, *_ in cells)
+    """Return the results as columns: check, verdict, and the figure above what to set.
+
+    The table is as wide as the terminal, and a verdict other than ok has a colour there.
+    """
+    rows = [CheckResult("verdict", "figure → what to set", check="check"), *results]
+    width = max(len(row.check) for row in rows)
+    rest = max(terminal_width() - width - len(f"  {NOT_CHECKED}  "), _NARROWEST)
+    colours = _COLOURS if has_colours() else {}
     lines = []
-    for check, verdict, figure, to_set in cells:
-        wrapped = itertools.zip_longest(
-            [check],
-            [verdict],
-            textwrap.wrap(figure, _FIGURE),
-            textwrap.wrap(to_set, _TO_SET, break_long_words=False),
-            fillvalue="",
-        )
-        lines += [f"{a:<{width}}  {b:<11}  {c:<{_FIGURE}}  {d}".rstrip() for a, b, c, d in wrapped]
+    for row in rows:
+        text = textwrap.wrap(row.figure, rest)
+        if row.to_set:  # commands and paths stay whole, to be copied
+            text += textwrap.wrap(
+                f"→ {row.to_set}", rest, subsequent_indent="  ", break_long_words=False
+            )
+        first, *others = text or [""]
+        verdict = f"{row.verdict:<{len(NOT_CHECKED)}}"
+        if colour := colours.get(row.verdict):
+            verdict = f"{colour}{verdict}\x1b[0m"
+        lines.append(f"{row.check:<{width}}  {verdict}  {first}".rstrip())
+        lines += [f"{'':<{width + len(NOT_CHECKED) + 4}}{line}" for line in others]
     return "\n".join(lines)
 
 

@@ -52,9 +52,9 @@ def render_text(sample: Sample) -> str:
     """Return the look as lines for a terminal."""
     rows = facts(sample)
     width = max(len(name) for name, _ in rows)
-    text = [sample.name, ""]
+    text, room = [sample.name, ""], tables.terminal_width() - width - 2
     for name, value in rows:
-        first, *rest = textwrap.wrap(value, 100 - width - 2, break_long_words=False) or [""]
+        first, *rest = textwrap.wrap(value, room, break_long_words=False) or [""]
         text += [f"{name:<{width}}  {first}", *(" " * (width + 2) + line for line in rest)]
     text += ["", tables.table(lines.table(sample))]
     for name, lengths in sample.histograms.items():

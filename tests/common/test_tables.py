@@ -1,5 +1,9 @@
 """Exceptions become results, results become a table, and only failures fail."""
 
+import os
+import pty
+import sys
+
 import pytest
 
 from common import tables
@@ -54,12 +58,41 @@ def test_sizes_and_times_have_a_unit_that_fits():
     assert tables.time_span(600, "chip") == "10 chip-minutes"
 
 
-def test_the_table_wraps_what_is_long():
-    long = run_check("memory", lambda: warning("word " * 40, "set " * 30))
-    lines = tables.table([long]).splitlines()
-    assert max(map(len, lines)) <= 130
-    assert lines[0].split() == ["check", "verdict", "figure", "what", "to", "set"]
+@pytest.mark.parametrize(("columns", "widest"), [(40, 56), (80, 80), (100, 100), (300, 120)])
+def test_the_table_is_as_wide_as_the_terminal(columns, widest, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    path = f"/{'x' * 60}"
+    long = run_check("sentinels in text", lambda: warning("word " * 40, f"set it to 5 in {path}"))
+    short = run_check("size", lambda: ok("512"))
+    lines = tables.table([long, short]).splitlines()
+    assert max(len(line) for line in lines if path not in line) in range(widest - 6, widest + 1)
+    assert lines[0].split()[:3] == ["check", "verdict", "figure"]
     assert " ".join(lines).count("word") == 40
+    assert path in " ".join(lines).split(), "it is cut"
+    assert lines[-1].split() == ["size", "ok", "512"]
+
+
+@pytest.mark.parametrize(
+    ("is_terminal", "variables", "has_colour"),
+    [
+        (True, {}, True),
+        (False, {}, False),
+        (True, {"NO_COLOR": ""}, False),
+        (True, {"TERM": "dumb"}, False),
+    ],
+)
+def test_a_verdict_has_a_colour_on_a_terminal(is_terminal, variables, has_colour, monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    leader, follower = pty.openpty() if is_terminal else os.pipe()
+    rows = [run_check("a", lambda: ok("1")), run_check("b", lambda: warning("2"))]
+    with os.fdopen(leader), os.fdopen(follower, "w") as stdout:
+        monkeypatch.setattr(sys, "__stdout__", stdout)
+        _, first, second = tables.table([*rows]).splitlines()
+    assert "\x1b" not in first
+    assert ("\x1b[33mwarning" in second) == has_colour
 
 
 @pytest.mark.parametrize("count", [1, 13, 500])
