@@ -123,7 +123,8 @@ def read_documents(
     random, always the same ones, and read alternately.
 
     Raises:
-      UserError: the corpus, configuration, split or column does not exist, or cannot be read.
+      UserError: the corpus, configuration, split or column does not exist, or cannot be read; or it
+        is a table, and nothing says which column is text.
     """
     # TensorFlow comes with them, which takes seconds.
     from tasks.corpus import slices
@@ -141,8 +142,11 @@ def read_documents(
     )
     source.peek(split)  # raises the mistakes in one sentence
     listing = overview(source, split)
-    question = f"\n{listing.flags}" if listing.looks_like else ""
-    print(f"{public(corpus)}: {listing}{question}", file=sys.stderr, flush=True)
+    print(f"{public(corpus)}: {listing}", file=sys.stderr, flush=True)
+    if question := listing.question:
+        if not question.are_text:
+            raise UserError(public(corpus), why=f": {question.why}", to_set=question.flags)
+        print(f"{question.why}: {question.flags}", file=sys.stderr, flush=True)
     return itertools.islice(_texts(source, split, max_documents is not None), max_documents)
 
 

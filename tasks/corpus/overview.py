@@ -2,30 +2,25 @@
 
     view = overview(source, "train")
     print(view)         # 200 files, 7,094 documents, a document a line; 71 held out as 'validation'
-    view.looks_like     # "" or why a line seems to be no document
-    view.documents_are  # what `documents` of the source may be then, ("%",)
+    view.question       # None, or why a line seems to be no document, and the settings that suit
 
 If the corpus is small and on this machine, `overview` counts its documents. This takes a few
 seconds at most.
 """
 
 import codecs
-import collections
 import contextlib
 import dataclasses
-import itertools
-import re
-import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-import numpy as np
 import seqio
 from absl import logging
 
 from common.errors import UserError
 from common.tables import counted
-from tasks.corpus import held_out, slices
-from tasks.corpus.records import contents, encodings
+from tasks.corpus import held_out, questions, slices
+from tasks.corpus.questions import Question
+from tasks.corpus.records import archives, contents, encodings
 from tasks.corpus.records.formats import DOCUMENTS
 from tasks.corpus.source import CorpusSource
 from tasks.corpus.storage import files, names
@@ -34,13 +29,8 @@ from tasks.corpus.storage.files import CorpusFile
 # Documents are counted in a corpus of at most so many bytes of text and so many files.
 COUNTED_BYTES, COUNTED_FILES = 16e6, 2_000
 _HEAD, _HEADS = 64 << 10, 16  # bytes of a file, and files, whose lines are looked at
-_LINES_OF_A_PARAGRAPH = (1.5, 40.0)  # mean number of lines, least and most
-# Files that seem to be a document each are many and small, and their lines are short.
-_MANY_FILES, _SMALL_BYTES, _SHORT_LINE = 20, 64 << 10, 120
+_REMOTE_LINES = 100  # that are looked at
 _NAMED_FILES = 3  # number of another split's files that are named
-# A line between documents: one sign, also several times, that ends no sentence, or a tag.
-_SEPARATOR = re.compile(r"([^\w\s.,!?…])(\s*\1)*|<\W?\w+\W?>")
-_OFTEN, _OFTENER = 5, 4  # such lines at least, and times as many as of any other line
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,8 +44,7 @@ class Overview:
       documents: their number, None if they are not counted.
       held_out: the documents that are held out, by split; percentages if they are not counted.
       others: the files of other splits, for 'train' of a corpus on this machine.
-      looks_like: why lines seem to be no documents, "" if they do not.
-      documents_are: what `documents` of the source may be then.
+      question: why lines seem to be no documents, None if they do.
       not_utf8: the error of a file that has lines in another encoding, None if no file has.
     """
 
@@ -66,8 +55,7 @@ class Overview:
     documents: int | None
     held_out: dict[str, float]
     others: dict[str, Sequence[CorpusFile]]
-    looks_like: str
-    documents_are: tuple[str, ...]
+    question: Question | None
     not_utf8: UserError | None
 
     def __str__(self) -> str:
@@ -78,18 +66,6 @@ class Overview:
         """The size of all files, None if it is not listed."""
         sizes = [file.length for file in self.files if file.length is not None]
         return sum(sizes) if len(sizes) == len(self.files) else None
-
-    @property
-    def to_set(self) -> str:
-        """What the user should set `documents` to, whether `looks_like` is right or wrong."""
-        choices = " or ".join(map(repr, self.documents_are))
-        return f"set documents of the source to {choices}, or to 'lines' if that is right"
-
-    @property
-    def flags(self) -> str:
-        """`looks_like`, and the flags of a command that answer it."""
-        choices = " or ".join(f"--documents={shlex.quote(name)}" for name in self.documents_are)
-        return f"{self.looks_like}: give {choices}, or --documents=lines if each line is a document"
 
     def details(self, estimate: float | None = None) -> str:
         """Return what follows the number of files in the sentence.
@@ -137,8 +113,7 @@ def overview(source: CorpusSource, split: str) -> Overview:
             name: len(held_out.in_buckets(texts, held_out.range_of(shares, name)))
             for name in shares
         }
-    heads = _heads(source, listing)
-    looks_like, documents_are = _looks_like(source, listing, heads)
+    heads = _heads(source, split, listing)
     return Overview(
         split=split,
         files=listing,
@@ -147,8 +122,7 @@ def overview(source: CorpusSource, split: str) -> Overview:
         documents=documents,
         held_out=parts,
         others=_other_splits(source, split, listing),
-        looks_like=looks_like,
-        documents_are=documents_are,
+        question=_question(source, listing, heads),
         not_utf8=_not_utf8(heads),
     )
 
@@ -161,8 +135,10 @@ def describe_corpus(task: seqio.Task, split: str) -> str:
     if not isinstance(task.source, CorpusSource):
         return ""
     view = overview(task.source, split)
-    if view.looks_like:
-        logging.warning("corpus %s: %s: %s", task.source.name, view.looks_like, view.to_set)
+    if view.question:
+        logging.warning(
+            "corpus %s: %s: %s", task.source.name, view.question.why, view.question.to_set
+        )
     return str(view)
 
 
@@ -193,9 +169,13 @@ def is_small(source: CorpusSource, split: str) -> bool:
     return few and (source.text_bytes(split) or 0) <= COUNTED_BYTES
 
 
-def _heads(source: CorpusSource, listing: Sequence[CorpusFile]) -> dict[CorpusFile, list[bytes]]:
-    """Return the first lines of some files on this machine, stripped."""
-    if not source.is_local or listing[0].kind in ("parquet", "tar", files.PARALLEL):
+def _heads(
+    source: CorpusSource, split: str, listing: Sequence[CorpusFile]
+) -> dict[CorpusFile, list[bytes]]:
+    """Return the first lines of some files, stripped; of remote text those of the first file."""
+    if not source.is_local and listing[0].kind == "text" and source.asks_for_documents:
+        return {listing[0]: [text.strip().encode() for text in source.peek(split, _REMOTE_LINES)]}
+    if not source.is_local or listing[0].kind in ("parquet", files.PARALLEL):
         return {}
     return {file: _lines(file) for file in listing[:: -(-len(listing) // _HEADS)]}
 
@@ -213,45 +193,29 @@ def _not_utf8(heads: Mapping[CorpusFile, Sequence[bytes]]) -> UserError | None:
     return error
 
 
-def _looks_like(
-    source: CorpusSource,
-    listing: Sequence[CorpusFile],
-    lines_by_file: Mapping[CorpusFile, Sequence[bytes]],
-) -> tuple[str, tuple[str, ...]]:
-    """Return why a line seems not to be a document, and what `documents` may be instead."""
-    if not (lines_by_file and source.asks_for_documents and listing[0].kind == "text"):
-        return "", ()
-    heads = [[line.decode(errors="replace") for line in lines] for lines in lines_by_file.values()]
-    counts = collections.Counter(line for lines in heads for line in lines if line)
-    (line, n), (_, other) = [*counts.most_common(2), ("", 0), ("", 0)][:2]
-    if n >= max(_OFTEN, _OFTENER * other) and _SEPARATOR.fullmatch(line):
-        return f"The line {line!r} stands at least {n:,} times, as between documents", (line,)
-    paragraphs = [length for lines in heads for length in _paragraphs(lines)]
-    if not paragraphs:
-        return "", ()
-    mean = sum(paragraphs) / len(paragraphs)
-    low, high = _LINES_OF_A_PARAGRAPH
-    short = np.median([len(line) for lines in heads for line in lines if line])
-    small = np.median([file.length or 0 for file in listing]) <= _SMALL_BYTES
-    if len(paragraphs) > 2 * len(heads) and low <= mean <= high:
-        why = f"Empty lines stand between paragraphs of {mean:.0f} lines"
-        return why, ("paragraphs", "files")
-    if len(listing) >= _MANY_FILES and small and short < _SHORT_LINE and mean >= low:
-        return f"Each of the {len(listing):,} files may be one document", ("files", "paragraphs")
-    return "", ()
+def _question(
+    source: CorpusSource, listing: Sequence[CorpusFile], heads: Mapping[CorpusFile, Sequence[bytes]]
+) -> Question | None:
+    """Return why lines of plain text seem to be no documents, None if the source says they are."""
+    are_lines = source.documents == DOCUMENTS[0]
+    if listing[0].kind not in ("text", "tar") or (are_lines and not source.asks_for_documents):
+        return None
+    texts = {file: [line.decode(errors="replace") for line in head] for file, head in heads.items()}
+    has_columns = any(map(str.isdecimal, source.column.fields))
+    question = None if has_columns else questions.about_tables(texts)
+    if not question and source.asks_for_documents and source.is_local:
+        question = questions.about_documents(texts, listing)
+    return question
 
 
 def _lines(file: CorpusFile) -> list[bytes]:
-    """Return the first complete lines of a file, stripped."""
+    """Return the first complete lines of a file, or of the first text of an archive, stripped."""
     with files.open_stream(file) as raw:
+        if file.kind == "tar":
+            file, raw = next(archives.members(raw, file))
+            if file.kind != "text":
+                return []
         stream = contents.with_contents(raw, file)[1]
         head = stream.read(_HEAD)
     lines = head.removeprefix(codecs.BOM_UTF8).splitlines()
-    return [line.strip() for line in (lines if len(head) < _HEAD else lines[:-1] or lines)]
-
-
-def _paragraphs(lines: Sequence[str]) -> Iterator[int]:
-    """Yield the number of lines of each paragraph."""
-    for is_text, group in itertools.groupby(lines, bool):
-        if is_text:
-            yield sum(1 for _ in group)
+    return [line.strip(b" \r") for line in (lines if len(head) < _HEAD else lines[:-1] or lines)]

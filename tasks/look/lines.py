@@ -80,8 +80,8 @@ def files(sample: Sample) -> CheckResult:
         names = [f"{url.rsplit('/', 1)[-1]} ({why})" for url, why in others[:_PASSED_OVER]]
         more = f" and {len(others) - len(names):,} more" if len(others) > len(names) else ""
         figure += f"; passed over: {', '.join(names)}{more}"
-    if overview.looks_like:
-        return warning(f"{figure}; {overview.looks_like}", overview.to_set)
+    if question := overview.question:
+        return warning(f"{figure}; {question.why}", question.to_set)
     return ok(figure)
 
 

@@ -143,8 +143,8 @@ def own_text(
         sentence = sentence_with_gap(source.peek("train", 100))
         size, view = source.text_bytes("train"), overview(source, "train")
         contents = f", {view}"
-        if view.looks_like:
-            contents += f"\n{view.flags}, with --overwrite"
+        if view.question:
+            contents += f"\n{view.question.why}: {view.question.flags}, with --overwrite"
     else:  # a data set of the hub, which may not respond
         answers_soon = RetryPolicy(limit_s=0.0)
         shares = {} if validation.has_validation(source, answers_soon) else validation.USUAL

@@ -150,6 +150,18 @@ def test_parallel_files_are_read_line_by_line(tmp_path):
     assert Rows(parallel=parallel, held_out={}).peek("train", 1) == ["unu\none"]
 
 
+def test_the_columns_of_plain_text_are_numbers(tmp_path):
+    (tmp_path / "train.txt").write_text("un om\ta man\n\nsingur\no apă\ta water\n")
+    source = Rows(
+        files={"train": str(tmp_path / "train.txt")}, columns={"inputs": "2", "targets": "1"}
+    )
+    rows = [*source.get_dataset("train", shuffle=False).as_numpy_iterator()]
+    assert [(row["inputs"].decode(), row["targets"].decode()) for row in rows] == [
+        ("a man", "un om"),
+        ("a water", "o apă"),
+    ]
+
+
 def test_files_may_be_a_function_called_when_reading_begins(many):
     asked = []
 

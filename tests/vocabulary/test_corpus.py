@@ -36,6 +36,17 @@ def test_cedillas_become_commas_where_it_is_asked_for():
     assert list(corpus.lines_of("Ştiinţă\n \nşi ţară")) == ["Ştiinţă", "şi ţară"]
 
 
+def test_a_table_is_refused_until_a_flag_says_what_is_text(tmp_path):
+    texts = [f"Rândul {i} spune ceva." for i in range(20)]
+    path = tmp_path / "a.txt"
+    path.write_text("".join(f"{i}\t{text}\n" for i, text in enumerate(texts)))
+    with refuses(path) as refusal:
+        corpus.read_documents(str(path))
+    assert "--column=2" in refusal.value.to_set
+    assert list(corpus.read_documents(str(path), column="2")) == texts
+    assert len(list(corpus.read_documents(str(path), documents="lines"))) == 20
+
+
 def test_the_flags_say_what_is_read_and_progress_is_shown(capsys):
     def read(*flags):
         parser = argparse.ArgumentParser()

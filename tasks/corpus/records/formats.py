@@ -18,6 +18,7 @@ import itertools
 import json
 import random
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent import futures
 from typing import Any, BinaryIO
@@ -101,7 +102,15 @@ class PartLayout:
         contents_of_lines = lines.read_between(file, start, stop, self.longest)
         if file.kind == "jsonl":
             return list(values.json_records(contents_of_lines))
-        return [values.text_record(line) for line in contents_of_lines]
+        return [self._columns(values.text_record(line)) for line in contents_of_lines]
+
+    def _columns(self, record: Any) -> Any:
+        """Return a line of plain text as a record of the columns that are numbers, or as text."""
+        return values.columns_of(record, self._numbers)
+
+    @functools.cached_property
+    def _numbers(self) -> tuple[str, ...]:
+        return tuple(filter(str.isdecimal, self.fields))
 
     def _beginning(self, file: CorpusFile) -> list:
         """Return the records of a part of the usual size."""
@@ -148,15 +157,38 @@ class PartLayout:
                 yield from values.json_records(lines.read_lines(stream, self.longest))
             else:
                 texts: Iterator = map(values.text_record, lines.read_lines(stream, self.longest))
-                if self.documents == "files":
-                    texts = iter([_joined(texts, self.longest, "\n")])
-                elif self.documents == "paragraphs":
-                    texts = _divided(texts, "", self.longest, " ")
-                elif self.documents != "lines":
-                    texts = _divided(texts, self.documents, self.longest, "\n")
-                yield from texts
+                yield from self._documents(texts)
         except (json.JSONDecodeError, UnicodeDecodeError) as error:
             raise files.damaged(file, error) from error
+
+    def _documents(self, texts: Iterator) -> Iterator:
+        """Yield the documents that lines of plain text are."""
+        if self.documents == "lines":
+            yield from map(self._columns, texts)
+        elif self.documents == "files":
+            yield self._joined(texts, "\n")
+        else:
+            separator = "" if self.documents == "paragraphs" else self.documents
+            is_text = lambda line: line in UNUSABLE or line["text"].strip() != separator
+            for is_document, group in itertools.groupby(texts, is_text):
+                if is_document:
+                    yield self._joined(group, "\n" if separator else " ")
+
+    def _joined(self, lines_of_document: Iterator, between: str) -> Any:
+        """Return the record of a document's lines, whose columns are joined one by one."""
+        unreadable = dict.fromkeys(self._numbers or ("text",), UNREADABLE)
+        columns = defaultdict[str, list[str]](list)
+        length = 0
+        for line in lines_of_document:
+            size = len(line["text"].strip()) if isinstance(line, dict) else len(UNREADABLE)
+            length += self.longest + 1 if line is TOO_LONG else size
+            if length <= self.longest:
+                record = self._columns(line) if isinstance(line, dict) else unreadable
+                for name, text in record.items():
+                    columns[name].append(text.strip())
+        if length > self.longest:
+            return TOO_LONG
+        return {name: between.join(texts) for name, texts in columns.items()}
 
 
 @functools.lru_cache(maxsize=100_000)
@@ -218,29 +250,11 @@ def check_documents(documents: str) -> None:
         )
 
 
-def _divided(texts: Iterator, separator: str, longest: int, between: str) -> Iterator:
-    """Yield one document for the lines up to each that is `separator`, with `between` joined."""
-    is_text = lambda line: line in UNUSABLE or line["text"].strip() != separator
-    for is_document, group in itertools.groupby(texts, is_text):
-        if is_document:
-            yield _joined(group, longest, between)
-
-
-def _joined(group: Iterator, longest: int, between: str) -> Any:
-    texts: list[str] = []
-    length = 0
-    for line in group:
-        text = line["text"].strip() if isinstance(line, dict) else UNREADABLE
-        length += longest + 1 if line is TOO_LONG else len(text)
-        if length <= longest:
-            texts.append(text)
-    return TOO_LONG if length > longest else {"text": between.join(texts)}
-
-
 def _missing_column(column: str, known: Iterable[str], file: CorpusFile) -> UserError:
+    columns = ", ".join(sorted(set(known))) or "text without tabs"
     return UserError(
         str(file),
-        why=f"has no column {column!r}, only {', '.join(sorted(set(known)))}",
+        why=f"has no column {column!r}, only {columns}",
         to_set="name one of them as the task's column, or by --column",
     )
 

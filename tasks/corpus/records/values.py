@@ -9,7 +9,7 @@ A record is a dict, or MALFORMED, NOT_UTF8 or TOO_LONG.
 import codecs
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, cast
 
 MALFORMED, NOT_UTF8, TOO_LONG = object(), object(), object()
@@ -30,6 +30,17 @@ def text_record(line: Any) -> Any:
         return {"text": line.rstrip(b"\r\n").decode("utf-8-sig")}
     except UnicodeDecodeError:
         return NOT_UTF8
+
+
+def columns_of(record: Any, numbers: Sequence[str]) -> Any:
+    """Return the columns of a line of text that tabs separate, by number, "1" is the first.
+
+    Without numbers, and of a line that is no text, it is the record itself.
+    """
+    if not numbers or record in UNUSABLE:
+        return record
+    columns = record["text"].split("\t")
+    return {n: columns[int(n) - 1] for n in numbers if 0 < int(n) <= len(columns)}
 
 
 def json_records(lines: Iterable) -> Iterator:

@@ -1,10 +1,12 @@
 """What was understood of a corpus is counted where that is cheap, and asked about where unsure."""
 
 import gzip
+import tarfile
 
 import pytest
 
 from fakes.corpora import LINES, write
+from fakes.file_server import FileServer
 from fakes.refuses import refuses
 from tasks.corpus import overview as module
 from tasks.corpus.overview import overview
@@ -54,7 +56,7 @@ def test_lines_that_may_be_no_documents_are_asked_about(
         (tmp_path / f"{i}.txt").write_text(text)
     found = overview(CorpusSource(str(tmp_path), documents=documents), "train")
     assert found.documents == count
-    assert bool(found.looks_like) == is_asked
+    assert bool(found.question) == is_asked
 
 
 @pytest.mark.parametrize(
@@ -73,6 +75,95 @@ def test_files_that_are_taken_for_another_split_are_named(tmp_path, name, split)
     found = overview(CorpusSource(str(tmp_path)), "train")
     assert list(found.others) == ([split] if split else [])
     assert (name.rpartition("/")[2] in str(found)) == bool(split)
+
+
+WORDS = [f"Rândul {i} spune ceva despre oraș." for i in range(60)]
+TOKENS = "\n\n".join("\n".join(f"{word}\tO" for word in text.split()) for text in WORDS)
+CODES = [f"{i // 60:02}:{i % 60:02},000" for i in range(61)]
+TABLES = {  # text, settings of the source that take its texts, and these
+    "numbered": ("".join(f"{i}\t{x}\n" for i, x in enumerate(WORDS)), {"column": "2"}, WORDS),
+    "pairs": ("".join(f"{x}\tRow {x}\n" for x in WORDS), {"column": "1"}, WORDS),
+    "a word and its tag": (TOKENS, {"documents": "paragraphs", "column": "1"}, WORDS),
+    "CoNLL-U": (
+        "\n\n".join(
+            "# text = x\n" + "\n".join(f"{i}\t{w}\t_\tX" for i, w in enumerate(text.split()))
+            for text in WORDS
+        ),
+        {"documents": "paragraphs", "column": "2"},
+        WORDS,
+    ),
+    "a word": (TOKENS.replace("\tO", ""), {"documents": "paragraphs"}, WORDS),
+    "words alone": ("".join(f"{i}\tcuvânt{i}\t{i % 9}\n" for i in range(60)), {}, None),
+    "addresses": ("".join(f"{i}\thttps://x.test/{i}\t2024-01-01\n" for i in range(60)), {}, None),
+    "a list of words": ("".join(f"cuvânt{i}\n" for i in range(60)), {}, None),
+    "a list of packages": ("".join(f"package-{i}==1.{i}\n" for i in range(60)), {}, None),
+    "subtitles": (
+        "".join(f"{i}\n00:{CODES[i]} --> 00:{CODES[i + 1]}\n{WORDS[i]}\n\n" for i in range(60)),
+        {},
+        None,
+    ),
+    "WebVTT": (
+        "WEBVTT\n\n"
+        + "".join(f"00:{i:02}.0 --> 00:{i:02}.9\n{x}\n\n" for i, x in enumerate(WORDS)),
+        {},
+        None,
+    ),
+    "a time before": ("".join(f"[00:{i:02}.00] {x}\n" for i, x in enumerate(WORDS)), {}, None),
+    "a number before": ("".join(f"{i}. {x}\n" for i, x in enumerate(WORDS)), {}, None),
+    "Chinese": ("".join(f"{i}\t今天天气很好我们去公园\n" for i in range(60)), {"column": "2"}, 60),
+}
+NO_TABLES = {
+    "sentences": "\n".join(WORDS),
+    "with numbers": "".join(f"{1900 + i * i} a fost un an bun.\n" for i in range(60)),
+    "some tabs": "".join(f"{x}\t{x}\n{x}\n{x}\n" for x in WORDS),
+    "Chinese": "今天天气很好我们去公园\n" * 60,
+    "a few lines": "a\tb\n" * 5,
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table_is_asked_about_with_the_setting_that_takes_its_text(tmp_path, name):
+    text, answer, texts = TABLES[name]
+    (tmp_path / "a.txt").write_text(text)
+    question = overview(CorpusSource(str(tmp_path)), "train").question
+    assert (answer in question.answers) if answer else not question.answers
+    assert bool(question.otherwise) == (not answer)
+    for setting, value in answer.items():
+        assert f"{setting}={value!r}" in question.to_set
+        assert f"--{setting}={value}" in question.flags
+    if answer:
+        source = CorpusSource(str(tmp_path), **answer)
+        assert overview(source, "train").question is None
+        read = [text.decode() for batch in source.texts("train") for (text,) in batch]
+        assert read == texts or len(read) == texts
+    said = CorpusSource(str(tmp_path), documents="lines")
+    assert overview(said, "train").question is None
+
+
+@pytest.mark.parametrize("name", NO_TABLES)
+def test_text_is_no_table(tmp_path, name):
+    (tmp_path / "a.txt").write_text(NO_TABLES[name])
+    assert overview(CorpusSource(str(tmp_path)), "train").question is None
+
+
+def test_a_table_is_noticed_wherever_it_lies(tmp_path):
+    text, answer, _ = TABLES["numbered"]
+    (tmp_path / "a.txt").write_text(text)
+    with tarfile.open(tmp_path / "b.tar", "w") as archive:
+        archive.add(tmp_path / "a.txt", "a.txt")
+    with FileServer(tmp_path) as served:
+        for place in (tmp_path / "b.tar", f"{served.url}/a.txt", tmp_path / "a.txt"):
+            question = overview(CorpusSource(str(place)), "train").question
+            assert question.answers == (answer,), place
+
+
+def test_files_of_several_kinds_are_asked_about_together(tmp_path):
+    for name in ("words alone", "numbered", "addresses"):
+        (tmp_path / f"{name}.txt").write_text(TABLES[name][0])
+    question = overview(CorpusSource(str(tmp_path)), "train").question
+    assert "3 of 3 files" in question.why
+    assert "numbered.txt" in question.why
+    assert (question.answers, bool(question.otherwise)) == (({"column": "2"},), True)
 
 
 OTHER_BYTES = {  # by suffix, how a line is written
@@ -123,12 +214,12 @@ def test_a_line_between_documents_is_noticed_and_divides_them(tmp_path, line):
         between = f"\n {line}\r\n"
         (tmp_path / f"{i}.txt").write_text(between.join([*texts[i * 20 : i * 20 + 20], ""]))
     found = overview(CorpusSource(str(tmp_path)), "train")
-    assert found.documents_are == (line,)
-    assert repr(line) in found.looks_like
-    assert repr(line) in found.to_set
+    assert found.question.answers == ({"documents": line},)
+    assert repr(line) in found.question.why
+    assert repr(line) in found.question.to_set
     source = CorpusSource(str(tmp_path), documents=line, held_out={})
     found = overview(source, "train")
-    assert (found.documents, found.looks_like) == (40, "")
+    assert (found.documents, found.question) == (40, None)
     assert [text.decode() for batch in source.texts("train") for (text,) in batch] == texts
 
 

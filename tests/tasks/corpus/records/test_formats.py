@@ -123,6 +123,30 @@ def test_quoted_fields_may_have_quotes_delimiters_and_lines(tmp_path, end):
     assert found == [(f'a{end}b, "c"', "x"), ('d "e" f', ""), ('"g"', "h"), ("", "i")]
 
 
+COLUMNS = "1\ta a\tx\n2\tb\n\n \n3\tc\ty\n%\n4\t\tz\n"
+
+
+@pytest.mark.parametrize(
+    ("documents", "records_of_columns"),
+    [
+        ("lines", [("a a", "x"), ("b",), ("c", "y"), ("", "z")]),
+        ("paragraphs", [("a a b", "x"), ("c ", "y z")]),
+        ("files", [("a a\nb\nc\n", "x\ny\nz")]),
+        ("%", [("a a\nb\nc", "x\ny"), ("", "z")]),
+    ],
+)
+@pytest.mark.parametrize("end", ["txt", "txt.gz"])
+def test_numbers_are_the_columns_of_plain_text_that_tabs_separate(
+    tmp_path, documents, records_of_columns, end
+):
+    path = tmp_path / f"a.{end}"
+    path.write_bytes(COLUMNS.encode() if end == "txt" else gzip.compress(COLUMNS.encode()))
+    read = records(path, PartLayout(("2", "3"), documents))
+    assert [tuple(row.values()) for row in read if row] == records_of_columns
+    with refuses(path):
+        records(path, PartLayout(("4",), documents))
+
+
 PROSE = [f"rândul {i} cu apă" for i in range(50)]
 ACCIDENT = ['"Bună ziua.', *PROSE, 'El a zis: da."', "Gata."]
 
