@@ -14,10 +14,12 @@ class FileServer(loopback.Server):
     `ends`: what marks the end of a body, "length", "chunks" or "nothing". `version`: the header
     that changes with a file's content, "ETag", "weak ETag", "Last-Modified" or None. A fault is a
     status; or "cut", half the body; "other range", one byte further on; "half size", a wrong size
-    of the file. With `obeys` False, If-Range is ignored.
+    of the file. With `obeys` False, If-Range is ignored. `encoding`: what Content-Encoding says.
     """
 
-    def __init__(self, folder, ranges=True, ends="length", version="ETag", obeys=True):
+    def __init__(
+        self, folder, ranges=True, ends="length", version="ETag", obeys=True, encoding=None
+    ):
         self.sent = collections.Counter()
         self.asked = []
         self.faults = []
@@ -49,6 +51,8 @@ class FileServer(loopback.Server):
                 self.send_response(206 if part else 200)
                 if version:
                     self.send_header(version.removeprefix("weak "), mark)
+                if encoding:
+                    self.send_header("Content-Encoding", encoding)
                 if part:
                     self.send_header("Content-Range", f"bytes {start}-{stop - 1}/{size}")
                 if ends == "length" or part:

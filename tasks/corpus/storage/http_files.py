@@ -27,6 +27,13 @@ from common.secrets import public, split_login
 
 TIMEOUT_S = 60.0
 _REFUSALS = (400, 401, 403, 404, 410)
+# Encodings that change a body, with the names of files of which they may be said; servers send
+# other words too, such as "UTF-8" and "aws-chunked".
+_ENCODINGS = {
+    **dict.fromkeys(("gzip", "x-gzip"), (".gz", ".tgz")),
+    "zstd": (".zst", ".tzst"),
+    **dict.fromkeys(("deflate", "compress", "x-compress", "br"), ()),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,7 +157,7 @@ def _get(url: str, start: int = 0, stop: int | None = None, version: str | None 
             headers["If-Range"] = version
     request = urllib.request.Request(_escaped(url), headers=headers)
     try:
-        return _opener().open(request, timeout=TIMEOUT_S)
+        response = _opener().open(request, timeout=TIMEOUT_S)
     except urllib.error.HTTPError as error:
         if error.code not in _REFUSALS:
             raise
@@ -161,6 +168,22 @@ def _get(url: str, start: int = 0, stop: int | None = None, version: str | None 
             why=answer,
             to_set="check the address in a browser; one that is signed is valid for a time only",
         ) from error
+    if encoding := _changing_encoding(url, response.headers):
+        response.close()
+        raise UserError(
+            public(url),
+            why=f"is sent with Content-Encoding: {encoding}, so these are not the file's bytes",
+            to_set="fetch it by curl --compressed, and name the copy",
+        )
+    return response
+
+
+def _changing_encoding(url: str, headers: email.message.Message) -> str:
+    """Return the encodings that a server has applied to a file, "" if its name says the same."""
+    named = (headers.get("Content-Encoding") or "").lower().split(",")
+    applied = [name.strip() for name in named if name.strip() in _ENCODINGS]
+    suffixes = _ENCODINGS[applied[0]] if len(applied) == 1 else ()
+    return "" if url.split("?")[0].lower().endswith(suffixes) else ", ".join(applied)
 
 
 @functools.cache

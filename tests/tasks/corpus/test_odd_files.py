@@ -10,6 +10,7 @@ import lzma
 import tarfile
 import tracemalloc
 import zipfile
+import zlib
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +20,7 @@ import zstandard
 
 from common.errors import UserError
 from fakes.file_server import FileServer
+from fakes.refuses import refuses
 from tasks.corpus.records.counts import count_codes
 from tasks.corpus.records.documents import Column
 from tasks.corpus.source import CorpusSource
@@ -381,6 +383,43 @@ def test_a_server_sends_what_a_disk_holds(tmp_path, server, name):
             source = CorpusSource(files={"train": f"{served.url}/{path.name}"}, retry_policy=QUICK)
             served.faults = ["cut", 503, 429]
             assert read(source) == (TEXTS, {}), path.name
+
+
+ENCODED = {  # what a server sends of a file, by the header Content-Encoding
+    "gzip": gzip.compress,
+    "x-gzip": gzip.compress,
+    "GZIP": gzip.compress,
+    "deflate": zlib.compress,
+    "br": lambda data: b"\x0b" + data,
+    "zstd": zstandard.compress,
+    "gzip, br": lambda data: b"\x0b" + gzip.compress(data),
+}
+
+
+@pytest.mark.parametrize("encoding", ENCODED)
+@pytest.mark.parametrize("server", ["with ranges", "in chunks"])
+def test_a_body_that_a_server_has_encoded_is_named_by_its_header(tmp_path, encoding, server):
+    data = "\n".join(TEXTS).encode()
+    (tmp_path / "a.txt").write_bytes(ENCODED[encoding](data))
+    (tmp_path / "a.list").write_bytes(ENCODED[encoding](b"a.txt\n"))
+    with FileServer(tmp_path, encoding=encoding, **SERVERS[server]) as served:
+        for place in (f"{served.url}/a.txt", f"@{served.url}/a.list"):
+            with refuses(place.lstrip("@")) as refusal:
+                CorpusSource(files={"train": place}, retry_policy=QUICK).peek("train", 1)
+            assert f"Content-Encoding: {encoding.lower()}" in refusal.value.why
+
+
+@pytest.mark.parametrize(
+    ("name", "encoding"),
+    [("a.txt.gz", "gzip"), ("a.txt.gz", "x-gzip"), ("a.txt.zst", "zstd"), ("a.txt", "identity")]
+    + [("a.txt", odd) for odd in ("UTF-8", "aws-chunked", "none", "")],
+)
+def test_a_header_that_says_what_the_name_does_changes_nothing(tmp_path, name, encoding):
+    suffix = name.removeprefix("a.txt").removeprefix(".")
+    (tmp_path / name).write_bytes(COMPRESSED[suffix]("\n".join(TEXTS).encode()))
+    with FileServer(tmp_path, encoding=encoding) as served:
+        source = CorpusSource(files={"train": f"{served.url}/{name}"}, retry_policy=QUICK)
+        assert read(source) == (TEXTS, {})
 
 
 def bounded(folder, longest):
