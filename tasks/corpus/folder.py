@@ -9,8 +9,8 @@ A file named <split>* belongs to that split (the longest matching name wins). If
 files do whose names begin or end with a word for the split, such as "dev" for validation. If no
 file is named train*, 'train' also gets every file below the folder that names no other split. If
 one is, subfolders are not searched. All files of a split must have one format; up to 1 % of the
-bytes may be of others, which are passed over. `Listing.passed_over` names the files not read, but
-not hidden ones.
+bytes may be of others, which are passed over, and so are second copies that a browser made.
+`Listing.passed_over` names the files not read, but not hidden ones.
 """
 
 import collections
@@ -36,6 +36,8 @@ from tasks.corpus.storage import files, names
 from tasks.corpus.storage.files import CorpusFile
 from tasks.corpus.storage.names import SPLITS
 
+# What browsers and desktops add to the name of a second copy.
+_COPY = re.compile(r"^Copy of | ?\(\d+\)(?=\.)| - Copy( \(\d+\))?(?=\.)| copy( \d+)?(?=\.)")
 _FEW_BYTES = 0.01  # the share of a folder's bytes in other formats that is passed over
 
 
@@ -65,7 +67,10 @@ def match(patterns: Sequence[str | Parallel], split: str, splits: Iterable[str])
         elif is_folder(pattern):
             listings.append(cast(Listing, match_folder(pattern, split, splits, is_its_own=True)))
         else:
-            listings.append(Listing(match_files([pattern])))
+            matches = {file.url: file for file in match_files([pattern])}
+            copies = _copies(matches) if glob.has_magic(pattern) else {}
+            matches = {url: file for url, file in matches.items() if url not in copies}
+            listings.append(Listing(tuple(matches.values()), tuple(copies.items())))
     files = {file.url: file for listing in listings for file in listing.files}
     passed_over = {entry for listing in listings for entry in listing.passed_over}
     return Listing(tuple(files[url] for url in sorted(files)), tuple(sorted(passed_over)))
@@ -233,10 +238,25 @@ def _stem(name: str, file: CorpusFile) -> str:
     return name.removesuffix(f".{file.compression}").rpartition(".")[0]
 
 
+def _copies(data: Mapping[str, CorpusFile]) -> dict[str, str]:
+    """Return why files are passed over that by name and contents are second copies of others."""
+    copies = {}
+    for url, file in data.items():
+        name = names.name_of(url)
+        first = data.get(url.removesuffix(name) + _COPY.sub("", name, count=1))
+        if first in (None, file) or (file.remote and not file.digest):
+            continue
+        if first.length == file.length and Listing((first,)).contents == Listing((file,)).contents:
+            copies[url] = f"it is a copy of {names.name_of(first.url)!r}"
+    return copies
+
+
 def _listed(folder: str, choices: Mapping[str, CorpusFile | str]) -> Listing:
     """Return the files of the format that has most bytes; pass few bytes of others over."""
     data = {url: file for url, file in choices.items() if isinstance(file, CorpusFile)}
     passed_over = {url: why for url, why in choices.items() if isinstance(why, str)}
+    passed_over |= (copies := _copies(data))
+    data = {url: file for url, file in data.items() if url not in copies}
     stems = collections.Counter(url.removesuffix(f".{data[url].compression}") for url in data)
     for url, n in stems.items():
         if n > 1:

@@ -50,11 +50,12 @@ _LAID_OUT |= dict.fromkeys(
     ("docx", "odt", "rtf", "epub", "html", "htm"), "pandoc -t plain {0} -o NEW.txt"
 )
 _OTHER_SUFFIXES = (*OTHER_FORMATS, "part", "partial", "crdownload", "incomplete", "aria2")
-# How the names of files end that lie beside a corpus.
+# How the names of files end that lie beside a corpus; lists of packages and words have no more.
 _BESIDE = re.compile(
     r"(^|[-_. ])((?P<checksum>(md5|sha\d*|crc32|checksum)(s|sums?)?(\.txt)?)"
     r"|((train(er|ing)?|dataset)[-_.])?(logs?|readme|licen[cs]e|copying|notice|manifest|meta|"
-    r"metadata|stats|statistics|infos?|config|state|args|arguments|schema|index)([-_.]?\d+)*"
+    r"metadata|stats|statistics|infos?|config|state|args|arguments|schema|index"
+    r"|(?<![-_. ])(requirements|constraints|vocab(ulary)?|word[-_]?list|(stop)?words))([-_.]?\d+)*"
     r"\.(txt|json))$",
     re.IGNORECASE,
 )

@@ -45,6 +45,9 @@ TWO = ["a.txt", "b.txt"]
         (["train-0.txt", "train-1.txt", "b/dev.txt"], ["train-0.txt", "train-1.txt"], None, []),
         (["train-0.txt", "ro_dev.txt"], ["train-0.txt"], ["ro_dev.txt"], []),
         (["Train.txt", "Valid.txt"], ["Train.txt"], ["Valid.txt"], []),
+        ([*TWO, "requirements.txt", "words.txt", "stopwords.txt", "vocab.json"], TWO, None, None),
+        (["a-words.txt", "in other words.txt"], ["a-words.txt", "in other words.txt"], None, []),
+        (["train_words.txt", "train.txt"], ["train.txt", "train_words.txt"], None, []),
         (["1.txt", "training.txt", "trainer_state.json"], ["1.txt", "training.txt"], None, None),
     ],
 )  # fmt: skip
@@ -59,6 +62,30 @@ def test_a_folder_says_its_splits_by_the_words_of_its_names(
     for files in (folder, [f"{folder}/"]):
         source = CorpusSource(files=dict.fromkeys(wanted, files))
         assert splits(source, folder) == (wanted, rest)
+
+
+COPIES = ["{} (1).{}", "{} (12).{}", "{}(1).{}", "{} - Copy.{}", "{} - Copy (2).{}", "{} copy.{}"]
+
+
+@pytest.mark.parametrize("name", [*COPIES, "Copy of {}.{}"])
+@pytest.mark.parametrize("first", ["corpus.jsonl", "corpus.txt.gz", "shard-0.parquet", "a (2).txt"])
+def test_a_second_copy_is_named_and_left_out(tmp_path, name, first):
+    copy = name.format(*first.split(".", 1))
+    for file in (first, copy, "b/" + first):
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).write_bytes(b"the same")
+    is_in_folder = lambda url: url.rpartition("/")[0] == str(tmp_path)
+    pattern = f"{tmp_path}/*.{first.split('.', 1)[1]}"
+    for corpus in (str(tmp_path), pattern):
+        source = CorpusSource(corpus)
+        read = [f.url for f in source.list_files("train") if is_in_folder(f.url)]
+        assert read == [f"{tmp_path}/{first}"]
+        assert (f"{tmp_path}/{copy}", f"it is a copy of {first!r}") in source.passed_over("train")
+    both = [f"{tmp_path}/{file}" for file in (first, copy)]
+    assert len(CorpusSource(files={"train": both}).list_files("train")) == 2  # as one says
+    (tmp_path / copy).write_bytes(b"another ")
+    source = CorpusSource(str(tmp_path))
+    assert f"{tmp_path}/{copy}" in [file.url for file in source.list_files("train")]
 
 
 def test_a_folder_has_the_splits_that_its_file_names_name(tmp_path):
