@@ -13,6 +13,7 @@ published is refused first.
 import argparse
 import collections
 import dataclasses
+import itertools
 import json
 import math
 import os
@@ -26,7 +27,7 @@ from common import arguments, tables
 from common.errors import UserError
 from common.gin_reader import Bindings
 from common.new_files import staged_folder
-from common.tables import CheckResult, judged, passed
+from common.tables import WARNING, CheckResult, judged, passed
 from convert import atomic_output, publishable, weight_map
 from convert.formats.sentencepiece_model import read_model
 from convert.proof import verify
@@ -35,15 +36,18 @@ from convert.proof.same_ids import is_tie
 from convert.run import model_dir, rewrite
 from convert.sizes import Sizes
 from t5x.checkpointing.lazy_array import LazyArray
+from tasks.look import signs
 from vocabulary import files
 from vocabulary.check import check_vocabulary
 from vocabulary.corpus import MODEL_HELP
+from vocabulary.coverage import joined_words
 from vocabulary.pieces import Pieces, SentencePieces, Sources, VocabularyChange
 from vocabulary.tokenizer_json import TokenizerPieces
 
 # The axis of each parameter along which ids run.
 _AXES = {"token_embedder/embedding": 0, "decoder/logits_dense/kernel": 1, "mlm_head/bias": 0}
 _VERIFIED_LINES = 20_000  # lines of each corpus
+MOST_UNKNOWN = 0.01  # share of unknown pieces, as in `tasks.look.lines`
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -132,6 +136,24 @@ def _measured(
     for name, lines in samples.items():
         before, after = (bytes_a_piece(pieces, lines) for pieces in (change.old, change.new))
         yield judged(f"bytes a piece, {name}", True, f"{before:.2f} before, {after:.2f} after")
+        before, after = (_unknown_share(pieces, lines) for pieces in (change.old, change.new))
+        characters = collections.Counter(itertools.chain.from_iterable(lines))
+        unknown = [
+            c for c, _ in characters.most_common() if change.new.unk_id in change.new.encode(c)
+        ]
+        named = f": {signs.named(unknown, characters)}" if unknown else ""
+        of = f" of {name}" if len(samples) > 1 else ""
+        figure = f"{after:.2%}{of}, {before:.2%} before{named}"
+        to_set = "raise --size, or make a vocabulary of this text by vocabulary.train"
+        is_well = after <= MOST_UNKNOWN
+        yield judged("unknown pieces, after", is_well, figure, to_set, otherwise=WARNING)
+        yield from joined_words(change.new.normalize, characters)
+
+
+def _unknown_share(pieces: Pieces, lines: Sequence[str]) -> float:
+    """Return the share of unknown pieces in the lines that are measured."""
+    counts = collections.Counter(i for line in lines[:_VERIFIED_LINES] for i in pieces.encode(line))
+    return counts[pieces.unk_id] / max(counts.total(), 1)
 
 
 def bytes_a_piece(pieces: Pieces, lines: Sequence[str]) -> float:

@@ -76,7 +76,7 @@ def coverage(path: str, texts: Sequence[str], beside: str | None = None) -> list
         tokens_a_word += f"; {other[1]:.2f} with {beside or 'mT5'}"
     return [
         judged("characters not covered", not unknown, detail, _MORE, otherwise=WARNING),
-        *_joined_words(encoder, characters),
+        *joined_words(encoder.normalize, characters),
         *_lost_characters(encoder, characters),
         judged("bytes a token", True, bytes_a_token),
         judged("tokens a word", True, tokens_a_word),
@@ -98,14 +98,17 @@ def _is_often(character: str, characters: Characters) -> bool:
     return characters[character] * _STRAY_EVERY > letters
 
 
-def _joined_words(encoder: _Encoder, characters: Characters) -> Iterator[CheckResult]:
+def joined_words(normalize: Callable[[str], str], characters: Characters) -> Iterator[CheckResult]:
     """Yield a check that the model can write joiners, if the text has some."""
     if _is_often(JOINER, characters):
-        can_write = JOINER in encoder.normalize(f"a{JOINER}a")
-        consequence = "becomes a blank, which cuts words"
-        detail = f"U+{ord(JOINER):04X} {'can be written' if can_write else consequence}"
-        to_set = "make the vocabulary by vocabulary.train, which makes it a piece"
-        yield judged("zero-width joiners", can_write, detail, to_set, otherwise=WARNING)
+        text = normalize(f"a{JOINER}a")
+        loss = "is left out" if text == normalize("aa") else "becomes a blank, which cuts words"
+        detail = f"U+{ord(JOINER):04X} {'can be written' if JOINER in text else loss}"
+        to_set = (
+            "make it by vocabulary.train --kind sentencepiece or byte_bpe, or extend a T5's by "
+            "vocabulary.extend --corpus: these keep it"
+        )
+        yield judged("zero-width joiners", JOINER in text, detail, to_set, otherwise=WARNING)
 
 
 def _lost_characters(encoder: _Encoder, characters: Characters) -> Iterator[CheckResult]:

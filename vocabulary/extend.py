@@ -6,10 +6,11 @@
       --checkpoint runs/xlm_r --out runs/ka_xlm_r
 
 Each line of --pieces is a word, which becomes one piece. With a corpus the pieces are learned:
-letters that the vocabulary lacks first, then, as in BPE, the most frequent pair of neighbouring
+characters that the vocabulary lacks first, then, as in BPE, the most frequent pair of neighbouring
 pieces within words becomes a piece, again and again. So each new piece is made of old ones, and
 beats them (`vocabulary.pieces`, `vocabulary.tokenizer_json`). Where that would give less than a
-tenth more bytes a piece, no piece is added: the vocabulary holds the language well. With several
+tenth more bytes a piece, only what is lacking is added: the vocabulary holds the language well. The
+zero-width non-joiner becomes a piece of a T5 if the text writes it. With several
 tasks (`--task`) the pieces come from the first one; the others are measured.
 
 `.rows.json` next to the model has, for every new id, the old ids whose mean is its row. With
@@ -32,12 +33,12 @@ import tokenizers
 from common import arguments
 from common.errors import UserError, guarded
 from convert.formats.sentencepiece_model import BLANK
-from tasks.text.normalize import is_letter
 from vocabulary import checkpoint, corpus
+from vocabulary.coverage import JOINER, writes_joiners
 from vocabulary.pieces import NewPiece, Pieces, SentencePieces, VocabularyChange
 
 _SAMPLED_LINES = 200_000  # number of lines that pieces are learned from
-_OFTEN = 10  # times at least that a letter or pair is in them
+_OFTEN = 10  # times at least that a character or pair is in them
 _GAIN = 1.1  # least growth of bytes a piece for which pieces are added
 _PRIVATE = 0x10000  # Unicode's planes from here on have no blanks
 
@@ -48,24 +49,31 @@ def learn(pieces: Pieces, lines: Sequence[str], size: int) -> VocabularyChange:
     Twice as many are learned, and those that the lines then use most stay: many pieces are only
     steps on the way to a longer one.
     """
-    letters = _letters(pieces, lines)[:size]
-    spelled = pieces.change(added=letters)
-    merges = _merges(spelled.new, lines, 2 * (size - len(letters)))
+    lacking = characters(pieces, lines)[:size]
+    spelled = pieces.change(added=lacking)
+    merges = _merges(spelled.new, lines, 2 * (size - len(lacking)))
     merged = spelled.new.change(added=merges)
     full = merged.new
     kept = {i for i, ids in enumerate(merged.sources) if len(ids) == 1 and full.names[i]}
     usage = collections.Counter(i for line in lines for i in full.encode(line))
     used = kept.union(*(full.parts(i) for i in usage))
-    room = min(len(used), len(kept) + size - len(letters))
+    room = min(len(used), len(kept) + size - len(lacking))
     trimmed = full.change(sorted(full.most_used(kept, usage, room)))
     return spelled.followed_by(merged).followed_by(trimmed)
 
 
-def _letters(pieces: Pieces, lines: Sequence[str]) -> list[NewPiece]:
-    """Return the letters in lines that a vocabulary lacks, the most frequent first."""
+def characters(pieces: Pieces, lines: Sequence[str]) -> list[NewPiece]:
+    """Return the frequent characters in lines that a vocabulary lacks, most frequent first.
+
+    A joiner that it reads as a blank is among them if it could keep it; it starts from the blank.
+    """
     counts = collections.Counter(c for line in lines for c in pieces.normalize(line))
-    frequent = [c for c, n in counts.most_common() if n >= _OFTEN and is_letter(c)]
-    return [NewPiece(c, lacking) for c in frequent if (lacking := pieces.lacks(c))]
+    frequent = [c for c, n in counts.most_common() if n >= _OFTEN and not c.isspace()]
+    added = [NewPiece(c, lacking) for c in frequent if (lacking := pieces.lacks(c))]
+    if pieces.may_keep(JOINER) and writes_joiners(lines):
+        blank = pieces.names.index(BLANK) if BLANK in pieces.names else pieces.unk_id
+        added.insert(0, NewPiece(JOINER, (blank,)))
+    return added
 
 
 def _merges(pieces: Pieces, lines: Sequence[str], count: int) -> list[NewPiece]:
@@ -132,6 +140,12 @@ def extend(pieces: Pieces, words: Sequence[str]) -> VocabularyChange:
 
 def _piece_of(pieces: Pieces, word: str) -> str:
     words = _text_of(pieces.normalize(_text_of(word))).split()
+    if JOINER in word and pieces.may_keep(JOINER):
+        raise UserError(
+            f"the piece {word!r}",
+            why=f"holds U+{ord(JOINER):04X}, which the model reads as a blank",
+            to_set="learn pieces by --corpus from a text that writes it, and the model keeps it",
+        )
     if len(words) != 1:
         amount = f"{len(words)} words" if words else "nothing"
         raise UserError(
@@ -162,7 +176,7 @@ def _read_words(path: str) -> list[str]:
 
 
 def _learned(pieces: Pieces, lines: Sequence[str], size: int) -> VocabularyChange:
-    """Return the change of `learn`, or one without new pieces if these would gain too little."""
+    """Return the change of `learn`, or one of what is lacking if its pieces gain too little."""
     if not lines:
         raise UserError("the corpus", why="holds no text", to_set="name one of the language to add")
     change = learn(pieces, lines, size)
@@ -171,11 +185,13 @@ def _learned(pieces: Pieces, lines: Sequence[str], size: int) -> VocabularyChang
     )
     if after >= _GAIN * before:
         return change
+    lacking = characters(pieces, lines)[:size]
     print(
-        f"no piece is added: the vocabulary holds the language well, {before:.2f} bytes a piece, "
-        f"and {len(change.sources) - pieces.size:,} more pieces would make that {after:.2f}"
+        f"{f'{len(lacking):,} characters are' if lacking else 'no piece is'} added: the vocabulary "
+        f"holds the language well, {before:.2f} bytes a piece, and "
+        f"{len(change.sources) - pieces.size:,} more pieces would make that {after:.2f}"
     )
-    return pieces.change()
+    return pieces.change(added=lacking)
 
 
 @guarded

@@ -21,6 +21,7 @@ from convert.formats.sentencepiece_model import (
     ModelProto,
     SentencePiece,
     append_sentinels,
+    keep_character,
     processor,
     sentinel_ids,
     write_model,
@@ -100,10 +101,14 @@ class Pieces(abc.ABC):
                 ids |= more
         return ids
 
-    def lacks(self, letter: str) -> tuple[int, ...]:
-        """Return the ids of a letter that is not a piece, unk or its bytes; () if it is one."""
-        ids = self.encode(letter)
+    def lacks(self, character: str) -> tuple[int, ...]:
+        """Return the ids of a character that is no piece, unk or its bytes; () if it is one."""
+        ids = self.encode(character)
         return tuple(i for i in ids if i == self.unk_id or _BYTE.fullmatch(self.names[i]))
+
+    def may_keep(self, character: str) -> bool:
+        """Return whether `change` can add a character that `normalize` loses."""
+        return False
 
     def runs(self, word: str) -> Iterator[list[int]]:
         """Yield the parts of a word that may become a piece: neighbouring ids of letters."""
@@ -167,12 +172,17 @@ class SentencePieces(Pieces):
         }
         return required - self.sentinels
 
+    def may_keep(self, character: str) -> bool:
+        """Return whether `change` can add a character that `normalize` loses."""
+        return character not in self.normalize(f"a{character}a")
+
     def change(
         self, kept: Iterable[int] | None = None, added: Sequence[NewPiece] = ()
     ) -> "VocabularyChange":
         """Return the change to a vocabulary of kept ids, ascending (None: all), and new pieces.
 
-        The 100 sentinels are always kept, as its last pieces.
+        The 100 sentinels are always kept, as its last pieces. The new model's normalization keeps
+        a new piece of one character.
 
         Raises:
           UserError: there are fewer.
@@ -186,6 +196,8 @@ class SentencePieces(Pieces):
                 sources.append((i,))
         losses = np.linspace(0, _LOST_BY_ORDER, len(added)).tolist()
         for new, loss in zip(added, losses, strict=True):
+            if len(new.name) == 1 and self.may_keep(new.name):
+                keep_character(model, new.name)
             if new.name not in known:
                 score = self.score(new.old) - loss
                 model.pieces.add(piece=new.name, score=score, type=SentencePiece.NORMAL)

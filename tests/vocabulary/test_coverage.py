@@ -4,7 +4,7 @@ import huggingface_hub
 
 from common.tables import OK, WARNING
 from convert.formats.sentencepiece_model import processor, read_model
-from fakes import small_vocabulary
+from fakes import small_vocabulary, tokenizer_files
 from fakes.paths import ROOT
 from vocabulary import coverage
 
@@ -40,6 +40,9 @@ def test_joiners_that_words_are_written_with_must_not_be_lost():
     row = rows(MINI, joined)["zero-width joiners"]
     assert row.verdict == WARNING
     assert "U+200C becomes a blank" in row.figure
+    assert "vocabulary.extend" in row.to_set
+    without = tokenizer_files.WORDPIECE  # BERT's normalization leaves out what has no width
+    assert "U+200C is left out" in rows(without, joined)["zero-width joiners"].figure
     strays = ["a\u200cb" + "Ana are mere. " * 1000]
     assert "zero-width joiners" not in rows(MINI, strays)
     assert (coverage.writes_joiners(joined), coverage.writes_joiners(strays)) == (True, False)

@@ -6,6 +6,7 @@ import unicodedata
 import pytest
 
 from common import tables
+from convert.formats.sentencepiece_model import processor, read_model
 from fakes import tokenizer_files
 from fakes.paths import ROOT
 from fakes.refuses import refuses
@@ -88,8 +89,41 @@ def test_letters_that_the_vocabulary_lacks_are_added(tmp_path, capsys, made, siz
     said = capsys.readouterr().out
     assert " 0 go, " in said
     assert "no piece is added" not in said
-    before, after = map(float, re.search(r"([\d.]+) before, ([\d.]+) after\n.*kept", said).groups())
+    figures = r"bytes a piece.* ([\d.]+) before, ([\d.]+) after"
+    before, after = map(float, re.search(figures, said).groups())
     assert after > 1.5 * before
+
+
+def texts_with(character):
+    """Lines of words that the vocabulary holds, each with a character at its end."""
+    words = ["mere", "pere", "are", "nuci"]
+    return [f"{words[i % 4]}{character}{words[(i // 4) % 4]}{character}" for i in range(200)]
+
+
+# Of CJK, Devanagari, Tibetan, Ethiopic, Khmer and Arabic; digits; signs.
+@pytest.mark.parametrize("character", [*"。、।་።។،১४٣€☺", "\u200c"])
+@pytest.mark.parametrize("well_held", [False, True])
+def test_every_frequent_character_becomes_a_piece(tmp_path, capsys, character, well_held):
+    letters = "აბგდევზთიკლმნოპჟ"
+    words = [] if well_held else [first + second for first in letters for second in letters]
+    (tmp_path / "text.txt").write_text("\n".join(texts_with(character) + words * 9))
+    path = str(tmp_path / "large.model")
+    flags = ["--corpus", str(tmp_path / "text.txt"), "--size", "90", "--out", path]
+    assert extend.main([MINI, *flags]) == 0
+    row = next(r for r in capsys.readouterr().out.splitlines() if "unknown pieces, after" in r)
+    assert re.search(r" ok +0\.00%, [0-9.]+% before", row)
+    encoder = processor(read_model(path))
+    assert encoder.decode(encoder.encode(f"mere{character}pere")) == f"mere{character}pere"
+    assert encoder.unk_id() not in encoder.encode(character)
+
+
+def test_unknown_pieces_that_stay_are_named(tmp_path, capsys):
+    (tmp_path / "text.txt").write_text("\n".join(texts_with("、") + texts_with("。")))
+    flags = ["--corpus", str(tmp_path / "text.txt"), "--size", "1", "--out", f"{tmp_path}/x.model"]
+    extend.main([MINI, *flags, "--dry_run"])
+    row = next(r for r in capsys.readouterr().out.splitlines() if "unknown pieces, after" in r)
+    assert "warning" in row
+    assert "U+300" in row
 
 
 @pytest.mark.parametrize(
@@ -100,6 +134,7 @@ def test_letters_that_the_vocabulary_lacks_are_added(tmp_path, capsys, made, siz
         (["▁\u200b"], "nothing"),
         (["▁nouă", "▁nouă"], "given twice"),
         (["▁漢字"], "does not know"),
+        (["▁me\u200cre"], "reads as a blank"),
     ],
 )
 def test_impossible_pieces_are_refused(pieces, words, reason):
