@@ -128,7 +128,7 @@ def epochs(
     times = counted(count, "epoch", ".2g")
     figure = f"{amount(read)} tokens are {times} of {amount(tokens)}{numbers['known']}"
     result = {"tokens": tokens, "read": read, "epochs": count}
-    if count <= most:
+    if round(count) <= most:  # the limit is no cliff, and recipes aim at it by an estimate
         return ok(figure, numbers=result)
     is_phased = len(mixed.phases_of(cfg.provider)) > 1
     enough = first + int(left * most / count)

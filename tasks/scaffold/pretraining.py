@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from common.tables import amount, counted, data_size
 from tasks.scaffold.files import fill
-from tasks.scaffold.training_text import BYTES_PER_TOKEN, TrainingText
+from tasks.scaffold.training_text import TrainingText
 
 # More repetitions of a corpus teach clearly less than new text (Muennighoff et al. 2023,
 # arXiv:2305.16264).
@@ -63,7 +63,13 @@ SMALLEST = "tiny"
 
 def suitable_size(text: TrainingText) -> str:
     """Return the size of a model that suits so much text, at most base."""
-    return next(name for name in reversed(SIZES) if text.tokens >= SIZES[name].tokens)
+    tokens = text.tokens_of(suitable_pieces(text))
+    return next(name for name in reversed(SIZES) if tokens >= SIZES[name].tokens)
+
+
+def suitable_pieces(text: TrainingText) -> int:
+    """Return the size of a vocabulary that suits so much text."""
+    return next(pieces for least, pieces in PIECES if text.text_bytes >= least)
 
 
 class PretrainingRecipe(NamedTuple):
@@ -95,13 +101,17 @@ class PretrainingRecipe(NamedTuple):
     @property
     def pieces(self) -> int:
         """The size of the vocabulary."""
-        suitable = next(pieces for least, pieces in PIECES if self.text.text_bytes >= least)
-        return min(suitable, self.size.most_pieces)
+        return min(suitable_pieces(self.text), self.size.most_pieces)
+
+    @property
+    def tokens(self) -> float:
+        """About how many tokens the text has."""
+        return self.text.tokens_of(self.pieces)
 
     @property
     def epochs_per_step(self) -> float:
         """The share of the text that a step reads, roughly."""
-        return self.size.batch * self.size.row_tokens / max(self.text.tokens, 1)
+        return self.size.batch * self.size.row_tokens / max(self.tokens, 1)
 
     @property
     def lacks_text(self) -> bool:
@@ -113,7 +123,7 @@ class PretrainingRecipe(NamedTuple):
     def steps(self) -> int:
         """The steps of about `EPOCHS` epochs within limits, `MOST_EPOCHS` of too little text."""
         (least, most), unit = self.size.steps, self.size.unit
-        rounded = lambda epochs: unit * round(epochs / self.epochs_per_step / unit)
+        rounded = lambda epochs: unit * math.floor(epochs / self.epochs_per_step / unit)
         if self.lacks_text:
             least = max(rounded(MOST_EPOCHS), unit)
         return min(max(rounded(EPOCHS), least), most)
@@ -173,7 +183,7 @@ class PretrainingRecipe(NamedTuple):
         text, size, steps = self.text, self.size, self.steps
         epochs = float(f"{steps * self.epochs_per_step:.2g}")
         if self.lacks_text:
-            enough = size.steps[0] * size.batch * size.row_tokens * BYTES_PER_TOKEN / EPOCHS
+            enough = text.text_bytes * size.steps[0] * self.epochs_per_step / EPOCHS
             return [
                 f"{data_size(text.text_bytes)} are too little text to learn a language from: the "
                 f"smallest recipe suits {data_size(enough)} or more. Its {steps:,} steps read all "
@@ -183,11 +193,11 @@ class PretrainingRecipe(NamedTuple):
             ]
         suitable = suitable_size(text)
         lines = [
-            f"about {amount(text.tokens)} tokens, which suit a model of --size {suitable}",
+            f"about {amount(self.tokens)} tokens, which suit a model of --size {suitable}",
             f"{steps:,} steps of {size.batch} rows of {size.inputs} tokens are about "
             f"{counted(epochs, 'epoch', ',.15g')}",
         ]
-        if text.tokens < min(size.tokens, SIZES["base"].tokens):
+        if self.tokens < min(size.tokens, SIZES["base"].tokens):
             lines.append(
                 f"That is little text for {self.size_name}: take --size {suitable}, continue from "
                 "mT5 (gin/ro_mt5x_base.gin shows how), or add other corpora "

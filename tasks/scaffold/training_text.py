@@ -11,7 +11,7 @@ import dataclasses
 import re
 import shlex
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from common.errors import UserError
 from common.tables import data_size
@@ -19,6 +19,7 @@ from tasks.corpus.storage.names import LIST, absolute_path
 from tasks.languages import table
 from tasks.languages.table import FINEWEB2, TOKENS_PER_WORD, Language
 from tasks.scaffold.files import check_corpus, quoted
+from tasks.scaffold.token_estimate import CHARACTERS, bytes_a_token
 
 BYTES_PER_TOKEN = 4  # roughly
 _UNKNOWN_BYTES = 1e9  # assumed size of a corpus of unknown size
@@ -36,7 +37,8 @@ class TrainingText:
 
     `about` describes it, `module` and `short` name the files, `source` and `imports` are Python,
     `flags` are arguments of `vocabulary.train`, `summary` is for the terminal. `text_bytes` and
-    `tokens` are rough. `sentence` is the beginning of a text with two words hidden.
+    `tokens` are rough; `sample` are texts of it, if it is the user's. `sentence` is the beginning
+    of a text with two words hidden.
     """
 
     about: str
@@ -50,6 +52,13 @@ class TrainingText:
     summary: str = ""
     cedilla: bool = False
     sentence: str = ""
+    sample: tuple[str, ...] = dataclasses.field(default=(), repr=False)
+
+    def tokens_of(self, pieces: int) -> float:
+        """Return about how many tokens a vocabulary of so many pieces makes of it."""
+        if not self.sample:
+            return self.tokens
+        return self.text_bytes / bytes_a_token(self.sample, pieces)
 
 
 # FineWeb-2 has every language but English.
@@ -126,9 +135,11 @@ def own_text(
       UserError: no file matches, or the files have no text.
     """
     # TensorFlow comes with them, which takes seconds.
+    from tasks.corpus import excerpt
     from tasks.corpus.overview import overview
     from tasks.corpus.source import CorpusSource
     from tasks.corpus.storage.retry import RetryPolicy
+    from tasks.look.size import text_size
     from tasks.scaffold import validation
 
     check_corpus(corpus)
@@ -136,19 +147,20 @@ def own_text(
     settings = {"column": column, "documents": documents}
     options = {option: value for option, value in settings.items() if value}
     source = CorpusSource(path, **options)  # type: ignore[arg-type]
-    size, contents, sentence = None, "", ""
+    size, contents, sentence, sample = None, "", "", ()
     if path.startswith(("/", LIST)) or "://" in path:
         shares = validation.held_out(source)
         source = CorpusSource(path, **options, held_out=shares or None)  # type: ignore[arg-type]
         sentence = sentence_with_gap(source.peek("train", 100))
-        size, view = source.text_bytes("train"), overview(source, "train")
+        size, view = text_size(source, "train"), overview(source, "train")
+        sample = tuple(beginning(row["text"] for row in excerpt.documents(source, "train")))
         contents = f", {view}"
         if view.question:
             contents += f"\n{view.question.why}: {view.question.flags}, with --overwrite"
     else:  # a data set of the hub, which may not respond
         answers_soon = RetryPolicy(limit_s=0.0)
         shares = {} if validation.has_validation(source, answers_soon) else validation.USUAL
-    text_bytes = _UNKNOWN_BYTES if size is None else float(size)
+    text_bytes = _UNKNOWN_BYTES if size is None else size.text_bytes
     amount = f"about {data_size(text_bytes)} of text"
     if size is None:
         amount = f"of unknown size, taken as {data_size(text_bytes)} of text"
@@ -166,7 +178,18 @@ def own_text(
         flags=f"--corpus {shlex.quote(path)}{flags} --max_documents {_VOCABULARY_DOCUMENTS}",
         summary=f"{path}: {amount}{contents}",
         sentence=sentence,
+        sample=sample,
     )
+
+
+def beginning(texts: Iterable[str]) -> Iterator[str]:
+    """Yield texts until they have as many characters as an estimate of tokens needs."""
+    left = CHARACTERS
+    for text in texts:
+        yield text[:left]
+        left -= len(text)
+        if left <= 0:
+            return
 
 
 def sentence_with_gap(texts: Iterable[str]) -> str:

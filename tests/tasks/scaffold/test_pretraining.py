@@ -11,8 +11,12 @@ import pytest
 import seqio
 
 from fakes.paths import MINI, ROOT, is_shipped
+from tasks import corpora
+from tasks.corpus.source import CorpusSource
 from tasks.languages import table
+from tasks.look.sample import draw
 from tasks.scaffold.pretraining import MOST_EPOCHS, SIZES, PretrainingRecipe, suitable_size
+from tasks.scaffold.token_estimate import bytes_a_token
 from tasks.scaffold.training_text import language_text, own_text
 
 LANGUAGES = [language_text(language) for language in table.languages()]
@@ -129,3 +133,39 @@ def test_steps_of_little_text_are_few_and_what_it_lacks_is_said(size):
 def test_a_script_of_thousands_of_characters_falls_back_to_bytes(code):
     assert "--byte_fallback --character_coverage" in recipe_of(code).report([])
     assert "--byte_fallback" not in recipe_of("cs").report([])
+
+
+def test_the_dry_run_finds_as_many_tokens_as_were_estimated():
+    """Of JSON lines, a part of whose bytes is no text."""
+    text = own_text(str(MINI / "train-*.jsonl"), "zz")
+    recipe = PretrainingRecipe(text, "tiny")
+    assert recipe.pieces == 2048
+    source = ast.literal_eval(text.source.partition("(")[2].partition(",")[0])
+    corpora.add(recipe.task, CorpusSource(source), str(MINI / "ro_mini.model"))
+    try:
+        sample = draw(
+            seqio.TaskRegistry.get(recipe.task), "train", lengths={"inputs": 128, "targets": 29}
+        )
+    finally:
+        seqio.TaskRegistry.remove(recipe.task)
+    assert recipe.size.row_tokens == pytest.approx(sample.row_tokens, rel=0.05)
+    assert recipe.tokens == pytest.approx(sample.corpus_tokens.number, rel=0.05)
+
+
+@pytest.mark.parametrize("size", ["tiny", "small"])
+def test_a_recipe_reads_a_text_four_times_or_as_often_as_its_fewest_steps_do(size):
+    for text_bytes in (3e5, 1e6, 1e7, 1e9):
+        text = dataclasses.replace(
+            text_of("abi_Latn"), text_bytes=text_bytes, tokens=text_bytes / 4
+        )
+        recipe = PretrainingRecipe(text, size)
+        epochs = recipe.steps * recipe.epochs_per_step
+        assert epochs <= 4 or recipe.steps == recipe.size.steps[0]
+
+
+def test_tokens_are_measured_on_the_text():
+    """A letter of Georgian has three bytes, and Chinese has no blanks."""
+    plain, georgian = ("ana are mere si pere\n" * 50,), ("ანა არე მერე სი პერე\n" * 50,)
+    assert 2.5 < bytes_a_token(georgian, 100) / bytes_a_token(plain, 100) < 3.1
+    assert bytes_a_token(("汉字没有空格所以很长。" * 200,), 500) > 3
+    assert bytes_a_token(("a",), 500) == bytes_a_token(("",), 500) + 1
