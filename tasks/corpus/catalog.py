@@ -57,10 +57,8 @@ def call_with_retries(corpus: str, action: str, fn: Callable[[], T], policy: Ret
 class Catalog:
     """The splits of a corpus.
 
-    Args:
-      corpus, config, revision, files, splits, shares: as in `tasks.corpus.source.CorpusSource`,
-        where `shares` is called `held_out`. `files` may be a function that returns them, which is
-        called when reading begins.
+    The arguments are those of `tasks.corpus.source.CorpusSource`, where `shares` is called
+    `held_out`. `files` may be a function that returns them, which is called when reading begins.
 
     Raises:
       UserError: impossible settings.

@@ -129,4 +129,6 @@ def test_ro_bert_tiny_learns(tmp_path, monkeypatch):
     losses = {step: results[step][metrics.UNNORMALIZED_LOSS] for step in (0, 40)}
     assert losses[0] == pytest.approx(np.log(2048), abs=0.1)
     assert losses[0] - losses[40] > 0.8
-    assert 0 < results[40]["word_accuracy"] < results[40]["accuracy"]
+    # Either may be greater: frequent words are pieces, and a word of several counts once.
+    for name in ("accuracy", "word_accuracy"):
+        assert results[0][name] < 0.01 < results[40][name], name
