@@ -19,6 +19,7 @@ import dataclasses
 import os
 import sys
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 from etils import epath
@@ -89,7 +90,7 @@ def _options(run: model_dir.TrainedRun, args: argparse.Namespace) -> to_hf.Conve
         formats=tuple(name for name in to_hf.FORMATS if name in args.formats),
         average=args.average,
         verify=not args.no_verify,
-        texts=tuple(args.examples or _own_texts(run, bindings, vocabulary)),
+        texts=_prefixed(run, args.examples or _own_texts(run, bindings, vocabulary)),
         metadata=CardMetadata(
             tuple(args.language),
             args.license,
@@ -98,6 +99,11 @@ def _options(run: model_dir.TrainedRun, args: argparse.Namespace) -> to_hf.Conve
             hub.dataset_licenses(args.datasets),
         ),
     )
+
+
+def _prefixed(run: model_dir.TrainedRun, texts: Iterable[str]) -> tuple[str, ...]:
+    prefix = model_dir.prefix_of(run.inference())
+    return tuple(f"{prefix}{text.removeprefix(prefix)}" for text in texts)
 
 
 def _own_texts(

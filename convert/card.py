@@ -15,9 +15,9 @@ from common import markdown
 from common.markdown import fenced, plain
 from common.metric_names import BASELINE, CONFUSION
 from common.tables import spread
-from convert.proof.torch_logits import generation
+from convert.proof.torch_logits import generates_by_itself, generation
 from convert.run import loss_curve
-from convert.run.model_dir import TrainedRun
+from convert.run.model_dir import TrainedRun, prefix_of
 from convert.run.published import scalars_only, without_local_paths
 from convert.sizes import Sizes, T5Sizes
 
@@ -85,6 +85,13 @@ _NO_CACHE = (
     "The decoder has more layers than the encoder. transformers makes a cache of as many layers as "
     "the encoder has, so `generate` needs `use_cache=False`, as this folder sets it."
 )
+# The folder says how long inputs and outputs are, and how to search.
+_GENERATE = [
+    'inputs = tokenizer(texts, return_tensors="pt", padding=True, truncation=True)',
+    "outputs = model.generate(**inputs)",
+    "for text in tokenizer.batch_decode(outputs, skip_special_tokens=True):",
+    "    print(text.strip())",
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,6 +192,26 @@ class CardContent:
             "Checkpoint": f"after {steps} steps" if is_single else f"the mean of steps {steps}",
             "Weights": f"{record['dtype']}: {', '.join(self.files)}",
             "Tokenizer": tokenizer if record["tokenizer"] else "none was converted",
+            **self._texts(),
+        }
+
+    def _texts(self) -> dict[str, str]:
+        """Return what the evaluation fed and decoded, if it decoded."""
+        inference, generation = self.record.get("inference"), self.record.get("generation", {})
+        if not inference:
+            return {}
+        prefixes = inference["prefixes"]
+        after = "; ".join(
+            f"after {plain(repr(prefix))}" + (f" for {plain(task)}" if len(prefixes) > 1 else "")
+            for task, prefix in prefixes.items()
+            if prefix
+        )
+        beams = generation.get("num_beams", 1)
+        by = f"{beams} beams" if beams > 1 else "samples" if generation["do_sample"] else "greedy"
+        lengths = inference["lengths"]
+        return {
+            "Inputs": f"at most {lengths['inputs']} tokens{after and ', '}{after}",
+            "Outputs": f"at most {lengths['targets']} tokens, {by}",
         }
 
     def _proof(self) -> str:
@@ -224,15 +251,19 @@ class CardContent:
         if not self.record["tokenizer"]:
             return _python(*code)
         examples = self.record.get("examples") or []
-        texts = [text for text, _ in examples] or ["…"]
-        options = ", ".join(f"{name}={value!r}" for name, value in generation(texts).items())
-        code += [
-            f"texts = {texts!r}",
-            'inputs = tokenizer(texts, return_tensors="pt", padding=True)',
-            f"outputs = model.generate(**inputs, {options})",
-            "for text in tokenizer.batch_decode(outputs):",
-            '    print(text.replace("<pad>", "").strip())',
-        ]
+        texts = [text for text, _ in examples]
+        texts = texts or [f"{prefix_of(self.record.get('inference', {}))}…"]
+        code.append(f"texts = {texts!r}")
+        if generates_by_itself(self.record.get("generation", {})):
+            code += _GENERATE
+        else:
+            options = ", ".join(f"{name}={value!r}" for name, value in generation(texts).items())
+            code += [
+                'inputs = tokenizer(texts, return_tensors="pt", padding=True)',
+                f"outputs = model.generate(**inputs, {options})",
+                "for text in tokenizer.batch_decode(outputs):",
+                '    print(text.replace("<pad>", "").strip())',
+            ]
         if not examples:
             return _python(*code)
         outputs = [output for _, output in examples]

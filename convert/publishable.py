@@ -29,7 +29,7 @@ from convert.proof.odd_texts import odd_texts
 from convert.run import model_dir
 from convert.run.vocabulary import tokenizer_of, vocabulary_of
 from convert.sizes import KINDS, T5_IDS, Sizes, T5Sizes
-from convert.tokenizer import Vocabulary
+from convert.tokenizer import TOKENIZER_CONFIG, Vocabulary
 from t5x.checkpointing.lazy_array import LazyArray
 
 SHAPES, TEXTS = "shapes.json", "texts.json"
@@ -82,12 +82,18 @@ def export(
     """
     ids = vocabulary.config_ids(sizes) if vocabulary else {}
     config = sizes.config() | ids | {"torch_dtype": dtype}
+    if prefix := model_dir.prefix_of(run.inference()):
+        config["prefix"] = prefix  # pipelines of transformers add it
     atomic_output.write_json(folder / "config.json", config)
+    if vocabulary:
+        vocabulary.publish(folder, sizes)
     if isinstance(sizes, T5Sizes):
         fixed = {name: config[name] for name in (*T5_IDS, "use_cache")}
         atomic_output.write_json(folder / model_dir.GENERATION, run.generation() | fixed)
-    if vocabulary:
-        vocabulary.publish(folder, sizes)
+        if vocabulary and (lengths := run.inference().get("lengths")):
+            tokenizer = folder / TOKENIZER_CONFIG
+            limit = {"model_max_length": lengths["inputs"]}
+            atomic_output.write_json(tokenizer, small_files.read_json(tokenizer) | limit)
 
 
 def check_untrained(folder: Path) -> same_ids.Compared:

@@ -96,6 +96,7 @@ def _request(run: TrainedRun, steps: list[int], options: ConversionOptions) -> d
         "generation": run.generation(),
     }
     request |= {"labels": labels} if (labels := run.labels()) else {}
+    request |= {"inference": inference} if (inference := run.inference()) else {}
     return json.loads(json.dumps(request))
 
 

@@ -30,7 +30,7 @@ FILES = (
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
     *("vocab.txt", "vocab.json", "merges.txt", "sentencepiece.bpe.model"),
 )
-_TOKENIZER, _CONFIG, *_ = FILES
+_TOKENIZER, TOKENIZER_CONFIG, *_ = FILES
 _ROLES = ("pad", "cls", "sep", "bos", "eos")
 
 
@@ -119,7 +119,7 @@ class TokenizerFolder(NamedTuple):
         special token.
         """
         self.write(folder)
-        loaded, roles, config = self.load(), self.roles, self._json(_CONFIG)
+        loaded, roles, config = self.load(), self.roles, self._json(TOKENIZER_CONFIG)
         config |= {f"{role}_token": token for role, token in roles.items()}
         config["tokenizer_class"] = "PreTrainedTokenizerFast"  # others rebuild tokenizer.json
         if isinstance(sizes, EncoderSizes):
@@ -146,7 +146,7 @@ class TokenizerFolder(NamedTuple):
             config.pop("added_tokens_decoder", None)  # it is in tokenizer.json
         dump = functools.partial(json.dumps, ensure_ascii=False, indent=2)
         (folder / _TOKENIZER).write_text(dump(content) + "\n", encoding="utf-8")
-        (folder / _CONFIG).write_text(dump(config) + "\n", encoding="utf-8")
+        (folder / TOKENIZER_CONFIG).write_text(dump(config) + "\n", encoding="utf-8")
         (folder / "special_tokens_map.json").unlink(missing_ok=True)  # tokenizer_config.json has it
 
     def fingerprint(self) -> str:
@@ -198,7 +198,7 @@ class TokenizerFolder(NamedTuple):
     @property
     def tokenizer_class(self) -> str:
         """The tokenizer class that tokenizer_config.json names, "" if it names none."""
-        return self._json(_CONFIG).get("tokenizer_class") or ""
+        return self._json(TOKENIZER_CONFIG).get("tokenizer_class") or ""
 
     def _contents(self) -> Iterator[tuple[str, bytes]]:
         for name in FILES:

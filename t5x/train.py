@@ -341,6 +341,7 @@ def run(
             evaluator = InferenceEvaluator(
                 cfg, evaluator_cls, model, trainer.partitioner, model_dir
             )
+            run_folder.write_inference(model_dir, evaluator.evaluator, ready.train_cfg)
 
         # Loop: train, log, evaluate and save as the plan says.
         loop = TrainingRun(

@@ -1,6 +1,6 @@
 """Computes a folder's logits and examples with transformers, loaded as users load it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,11 @@ from convert.formats.hf_checkpoint_reader import read_json
 from convert.sizes import BertSizes, Sizes, T5Sizes
 
 MASK = "<extra_id_0>"
+
+
+def generates_by_itself(settings: Mapping[str, Any]) -> bool:
+    """Return whether `settings` of generation say how long outputs are, as an evaluation's do."""
+    return "max_new_tokens" in settings
 
 
 def generation(texts: Sequence[str]) -> dict[str, Any]:
@@ -107,18 +112,20 @@ def examples(model: Any, folder: Path, sizes: Sizes, texts: Sequence[str]) -> li
 
 
 def _generated(model: Any, folder: Path, texts: Sequence[str]) -> list[str]:
-    """Return greedy outputs, sentinels included.
+    """Return outputs as the folder generates, or else greedy ones, sentinels included.
 
     Return none of them if one has an id that the tokenizer lacks, as untrained models may.
     """
     from transformers import AutoTokenizer
 
     tokens: Any = AutoTokenizer.from_pretrained(folder)
-    inputs = tokens(list(texts), return_tensors="pt", padding=True)
-    ids = model.generate(**inputs, **generation(texts))
+    settled = generates_by_itself(read_json(folder, "generation_config.json"))
+    inputs = tokens(list(texts), return_tensors="pt", padding=True, truncation=settled)
+    ids = model.generate(**inputs, **({} if settled else generation(texts)))
     if int(ids.max()) >= len(tokens):  # a row of the embedding without a piece
         return []
-    return [text.replace("<pad>", "").strip() for text in tokens.batch_decode(ids)]
+    outputs = tokens.batch_decode(ids, skip_special_tokens=settled)
+    return [text.replace("<pad>", "").strip() for text in outputs]
 
 
 def _filled(folder: Path, texts: Sequence[str]) -> list[list[str]]:

@@ -9,6 +9,7 @@ The folder is on this disk or in a bucket.
 """
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +27,8 @@ GIN_FILES = ("config.gin", "operative_config.gin")
 VOCABULARY = "vocabulary.model"
 _GIVE_RUN = "give a run's MODEL_DIR or a checkpoint"
 LABELS = "labels.json"
+INFERENCE = "inference.json"  # what an evaluation feeds and decodes
+_GREEDY = {"do_sample": False, "num_beams": 1}
 GENERATION = "generation_config.json"  # how a T5 that was read from Hugging Face generates
 
 
@@ -60,8 +63,19 @@ class TrainedRun(NamedTuple):
         return os.fspath(path) if path.exists() else None
 
     def generation(self) -> dict[str, Any]:
-        """Return how a T5 generates, by Hugging Face's names, without special ids."""
-        return self._json(GENERATION)
+        """Return how a T5 generates, by Hugging Face's names, without special ids.
+
+        It generates as the run's evaluation decodes, apart from what `GENERATION` says.
+        """
+        settings: dict[str, Any] = {}
+        if lengths := self.inference().get("lengths"):
+            settings = {"max_new_tokens": lengths["targets"]}
+            settings |= _decoding(Bindings.read(self.gin() or ""))
+        return settings | self._json(GENERATION)
+
+    def inference(self) -> dict[str, Any]:
+        """Return the `lengths` and, by task, the `prefixes` of an evaluation that decodes."""
+        return self._json(INFERENCE)
 
     def labels(self) -> dict[str, dict[str, str]]:
         """Return what the model writes for each label, by task of classification."""
@@ -73,6 +87,34 @@ class TrainedRun(NamedTuple):
             return {}
         with small_files.parsing(path, "remove it"):
             return small_files.read_json(path)
+
+
+def prefix_of(inference: Mapping[str, Any]) -> str:
+    """Return what precedes the inputs of all tasks that were decoded, "" if they differ."""
+    prefixes = {*inference.get("prefixes", {}).values()}
+    return prefixes.pop() if len(prefixes) == 1 else ""
+
+
+def _decoding(bindings: Bindings) -> dict[str, Any]:
+    """Return how a run's gin decodes, by Hugging Face's names.
+
+    A beam of one becomes greedy decoding. The scores of several beams are divided by length **
+    length_penalty there, here by ((5 + length) / 6) ** alpha.
+    """
+    functions = [binding.value for binding in bindings if binding.parameter == "decode_fn"]
+    sampling = {"topk": 1, "topp": 0.0, "temperature": 1.0} | bindings.of("temperature_sample")
+    beams = bindings.of("DecoderParams") | bindings.of("predict_batch_with_aux")
+    if any(str(function).endswith("temperature_sample") for function in functions):
+        topk, topp, temperature = (sampling[name] for name in ("topk", "topp", "temperature"))
+        if topk == 1 or not temperature:
+            return _GREEDY
+        drawn = {"top_k": topk, "top_p": topp or 1.0, "temperature": temperature}
+        return {"do_sample": True, **drawn}
+    if (num_beams := beams.get("num_decodes", 1)) == 1:
+        return _GREEDY
+    penalty = bindings.of("beam_search").get("alpha", 0.6)
+    searched = {"num_beams": num_beams, "length_penalty": penalty, "early_stopping": "never"}
+    return {"do_sample": False, **searched}
 
 
 def open_run(folder: str) -> TrainedRun:

@@ -1,7 +1,7 @@
 """Check MODEL_DIR, describe the run in it, and compare a resumed run with that description.
 
-The description is `model-info.txt` (parameters, optimizer), `labels.json` and a copy of the
-vocabulary. A run that resumes with another vocabulary or other classes is refused.
+The description is `model-info.txt` (parameters, optimizer), `labels.json`, `inference.json` and a
+copy of the vocabulary. A run that resumes with another vocabulary or other classes is refused.
 """
 
 import contextlib
@@ -23,15 +23,17 @@ from flax.traverse_util import flatten_dict
 
 from common import arguments, small_files
 from common.errors import Failure, UserError, first_line
-from common.source import labels_of
+from common.source import CorpusTask, labels_of
 from common.storage_wait import answer
+from t5x.input_pipeline.config import DatasetConfig
 from t5x.multihost import broadcast
 from t5x.start.checkpoint import Start
 from t5x.train_state import StateSpecs
 
 # What can pass, so that the same command may succeed later.
 _UNANSWERED = (tf.errors.UnavailableError, tf.errors.DeadlineExceededError, tf.errors.AbortedError)
-_DESCRIPTION, _LABELS = "model-info.txt", "labels.json"
+_DESCRIPTION, _LABELS, _INFERENCE = "model-info.txt", "labels.json", "inference.json"
+_CODERS = {"inputs": "encoder", "targets": "decoder"}
 
 
 def check_writable(model_dir: str, seconds: float = 30.0) -> None:
@@ -143,6 +145,25 @@ def write_description(
     if labels := _labels(tasks):
         text = json.dumps(labels, indent=1, ensure_ascii=False)
         (folder / _LABELS).write_text(f"{text}\n")
+
+
+def write_inference(model_dir: str, evaluator: seqio.Evaluator, cfg: DatasetConfig) -> None:
+    """Write `inference.json` on one host: what the tasks that are decoded say of their texts.
+
+    {"lengths": {"inputs": 512, "targets": 64}, "prefixes": {"ro_en": "translate: "}}: the longest
+    input of training and evaluation, how many ids the evaluation decodes, and what precedes the
+    inputs of each task. `cfg` is training's. If nothing is decoded, nothing is written.
+    """
+    tasks = [task for task in evaluator.eval_tasks if task.predict_metric_fns]
+    shapes = evaluator.model_feature_shapes if tasks else {}
+    if jax.process_index() or "decoder_input_tokens" not in shapes:
+        return
+    lengths = {side: shapes[f"{coder}_input_tokens"][0] for side, coder in _CODERS.items()}
+    trained = (cfg.task_feature_lengths or {}).get("inputs", 0)
+    lengths["inputs"] = max(lengths["inputs"], trained)
+    prefixes = {task.name: task.prefix for task in tasks if isinstance(task, CorpusTask)}
+    text = json.dumps({"lengths": lengths, "prefixes": prefixes}, indent=1, ensure_ascii=False)
+    (epath.Path(model_dir) / _INFERENCE).write_text(f"{text}\n")
 
 
 def _labels(tasks: Iterable[seqio.Task]) -> dict[str, dict[str, str]]:

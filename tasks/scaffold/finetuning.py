@@ -184,6 +184,7 @@ class FinetuningRecipe(NamedTuple):
             family=start.model.family.include,
             network=imported if start.model.model_type else "",
             run="classify" if classes else "finetune",
+            greedy="" if classes else "include 'gin/shared/greedy.gin'",
             lengths=self.lengths,
             class_ids=CLASS_IDS if classes else "",
             checkpoint=repr(f"{start.folder}/checkpoint_{start.model.step}"),

@@ -1,6 +1,7 @@
 """Complete runs: they learn, resume exactly after any end, and reject bad settings early."""
 
 import dataclasses
+import json
 import os
 import shutil
 import signal
@@ -96,6 +97,8 @@ def test_a_run_learns_and_leaves_what_it_promises(undisturbed):
     assert int(state.step) == 8
     assert layout.all_steps(str(folder)) == [4, 8]
     assert (folder / "model-info.txt").exists()
+    inference = json.loads((folder / "inference.json").read_text())
+    assert inference == {"lengths": toy.LENGTHS, "prefixes": {}}
     logged = scalars(folder / "train")
     assert logged[LOSS] == pytest.approx(losses)
     assert list(logged["learning_rate"]) == list(range(1, 9))
