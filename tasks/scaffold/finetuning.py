@@ -7,6 +7,7 @@
 The lengths, the steps and the rows held out for validation follow from a sample of the rows.
 """
 
+import re
 import shlex
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -206,6 +207,9 @@ class FinetuningRecipe(NamedTuple):
             published = shlex.quote(model.name)
             bring_in = [f"python -m convert from_hf {published} {self.start.folder}"]
             model_type = f" --model_type {model.model_type}"
+        prefix = self.rows.prefix
+        flag = "--gin.infer_script.infer.input_prefix="
+        prefix_flag = f" {flag}{gin_argument(prefix)}" if prefix else ""
         misclassified = [f"python -m report.misclassified {run}"] if self.rows.classes else []
         return [
             *bring_in,
@@ -217,7 +221,7 @@ class FinetuningRecipe(NamedTuple):
             "--gin_file=t5x/configs/runs/infer.gin \\\n"
             f"    --gin.CHECKPOINT_PATH=\"'{run}'\" "
             "--gin.utils.RestoreCheckpointConfig.mode=\"'best'\" \\\n"
-            "    --gin.infer_script.infer.input_file=\"'in.txt'\" "
+            f"    --gin.infer_script.infer.input_file=\"'in.txt'\"{prefix_flag} "
             f"--gin.INFER_OUTPUT_DIR=\"'{run}/out'\"",
             f"bash convert/convert.sh {run}{model_type}",
         ]
@@ -259,6 +263,12 @@ class FinetuningRecipe(NamedTuple):
                     f"{sizes.median} or fewer, 95 % {sizes.most_of}, the longest {sizes.longest}"
                 )
         return lines
+
+
+def gin_argument(text: str) -> str:
+    """Return a text as a gin string in double quotes of a shell."""
+    literal = repr(text).replace("!", r"\x21")  # which an interactive shell replaces
+    return '"' + re.sub(r'([\\"$`])', r"\\\1", literal) + '"'
 
 
 def python(value: object, indentation: str = "") -> str:

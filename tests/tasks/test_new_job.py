@@ -1,9 +1,11 @@
 """A user's own rows and a model become a task and a recipe that train."""
 
+import ast
 import csv
 import dataclasses
 import json
 import re
+import subprocess
 import sys
 import types
 
@@ -134,6 +136,29 @@ def test_the_classes_of_many_sorted_rows_are_those_of_all_of_them(tmp_path, monk
     (tmp_path / "rows.csv").write_text("\n".join(["text,label", *rows]))
     classes = new_job.classes_of(str(tmp_path / "rows.csv"), "text", "label")
     assert set(classes) == set("abc")
+
+
+@pytest.mark.parametrize("prefix", [None, "translate to Czech: ", """it's a "$HOME" `ls`\\!: """])
+def test_the_command_of_inference_writes_the_prefix(prefix, folders, capsys):
+    words = [
+        "mine",
+        "--rows",
+        "data/rows.csv",
+        "--inputs",
+        "text",
+        "--targets",
+        "upper",
+        "--from",
+        "own",
+    ]
+    new_job.main(words + ["--prefix", prefix] * (prefix is not None))
+    _, _, printed = capsys.readouterr().out.partition("python -m t5x.infer")
+    command, _, _ = printed.partition("\n  bash")
+    shell = ["bash", "-c", f"printf '%s\\0' {command}"]
+    arguments = subprocess.run(shell, check=True, capture_output=True, text=True).stdout.split("\0")
+    flag = "--gin.infer_script.infer.input_prefix="
+    bound = [ast.literal_eval(word.removeprefix(flag)) for word in arguments if flag in word]
+    assert bound == [prefix] * (prefix is not None)
 
 
 def test_the_best_of_few_steps_and_rows_of_many_are_within_limits(folders, capsys):
