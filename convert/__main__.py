@@ -76,7 +76,10 @@ def _add_published(parser: argparse.ArgumentParser) -> None:
     add("--examples", nargs="+", type=text, metavar="SENTENCE", help=about)
     about = "upload the last one; token from HF_TOKEN"
     add("--push_to_hub", type=text, metavar="USER/NAME", help=about)
-    add("--private", action="store_true", help="make a new repository of --push_to_hub private")
+    add = parser.add_mutually_exclusive_group().add_argument
+    about = "make a new repository of --push_to_hub private (default: its owner's setting)"
+    add("--private", action="store_true", default=None, help=about)
+    add("--public", action="store_false", dest="private", default=None, help="make it public")
 
 
 def _options(run: model_dir.TrainedRun, args: argparse.Namespace) -> to_hf.ConversionOptions:

@@ -27,6 +27,9 @@ osl-3.0 other pddl postgresql unknown unlicense wtfpl zlib
 """
 NO_LICENSE = "its page names no licence, so ask its authors"
 _TIMEOUT_S = 10.0
+# Files that transformers reads as the weights of a repository.
+_WEIGHTS = ["model*.safetensors", "pytorch_model*.bin", "flax_model*.msgpack", "tf_model*.h5"]
+_WEIGHTS += [f"{name}.index.json" for name in _WEIGHTS]
 _NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*", re.ASCII)
 
 
@@ -175,10 +178,11 @@ def check_access(name: str) -> None:
         )
 
 
-def upload(folder: Path, name: str, private: bool = False) -> str:
+def upload(folder: Path, name: str, private: bool | None = None) -> str:
     """Upload a finished conversion, creating the repository if needed; return its address.
 
-    `private` hides a new repository.
+    Weights that the repository has already are replaced, in whatever format they are. `private`
+    says whether a new repository is hidden; None leaves that to the default of its owner.
 
     Raises:
       Failure: the hub refuses or cannot be reached.
@@ -191,7 +195,10 @@ def upload(folder: Path, name: str, private: bool = False) -> str:
     api, step = HfApi(), record["steps"][-1]
     try:
         api.create_repo(name, private=private, exist_ok=True)
-        api.upload_folder(folder_path=folder, repo_id=name, commit_message=f"Step {step}")
+        message = f"Step {step}"
+        api.upload_folder(
+            folder_path=folder, repo_id=name, commit_message=message, delete_patterns=_WEIGHTS
+        )
     except _errors() as error:
         raise Failure(
             str(folder), why=f"is converted, but the hub rejected {name}: {first_line(error)}"

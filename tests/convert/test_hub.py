@@ -98,6 +98,25 @@ def test_one_command_publishes_all_but_paths_and_host_of_this_machine(
                 assert private.encode() not in name.encode() + data, name
 
 
+@pytest.mark.parametrize(
+    ("flag", "sent"), [("", None), ("--private", "private"), ("--public", "public")]
+)
+def test_only_a_flag_says_who_sees_a_new_repository(connected, checkpoint, flag, sent):
+    """An organisation may have a default of its own."""
+    publish(checkpoint, "--vocabulary", "none", *[flag] * bool(flag))
+    assert [made.get("visibility") for made in connected.made] == [sent]
+
+
+def test_old_weights_do_not_stay_beside_new_ones(connected, checkpoint):
+    weights = ["pytorch_model.bin", "model-00001-of-00002.safetensors", "flax_model.msgpack"]
+    weights += ["model.safetensors.index.json", "tf_model.h5"]
+    others = ["notes.txt", "onnx/model.onnx", "sub/model.safetensors", ".gitattributes"]
+    connected.files |= dict.fromkeys([*weights, *others], b"old")
+    publish(checkpoint, "--vocabulary", "none", "--formats", "pytorch")
+    written = uploaded(checkpoint.parents[1] / "run_hf" / "checkpoint_25")
+    assert connected.files == written | dict.fromkeys(others, b"old")
+
+
 def test_no_right_to_write_is_one_sentence_and_the_conversion_stays(connected, checkpoint):
     connected.refuse = True
     folder = checkpoint.parents[1] / "run_hf" / "checkpoint_25"

@@ -85,6 +85,8 @@ class _Handler(loopback.Handler):
                 self.fake.files[value["path"]] = base64.b64decode(value["content"])
             elif line["key"] == "lfsFile":
                 self.fake.files[value["path"]] = self.fake.blobs[value["oid"]]
+            elif line["key"] == "deletedFile":
+                del self.fake.files[value["path"]]
         url = f"{self.fake.url}/user/name/commit/{COMMIT}"
         self._answer({"commitUrl": url, "commitOid": COMMIT})
 
