@@ -32,6 +32,7 @@ from evaluation.ngrams import NgramGuesser
 from t5x.monitoring import program_cache
 from tasks.languages import table
 from tasks.text.normalize import normalize
+from tasks.text.words import unit
 from vocabulary.corpus import read_documents
 
 MEASURES = ("text", "words", "pairs")
@@ -132,6 +133,8 @@ def _read(
             raise UserError(
                 "the text", why="has no passage of 20 words or more, separated by blanks"
             )
+        if "words" not in flags.without and unit(map(" ".join, passages)) == "character":
+            print("No words are hidden: blanks do not separate them.", file=sys.stderr)
     if "pairs" not in flags.without:
         if flags.pairs:
             pairs = minimal_pairs.read_file(flags.pairs)

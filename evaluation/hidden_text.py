@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from tasks.text.normalize import is_letter
+from tasks.text.words import words as words_of
 
 DENSITY, MEAN_SPAN = 0.15, 3  # share of a passage's words; words
 _FEWEST_WORDS = 20
@@ -97,7 +98,11 @@ def _random_parts(total: int, count: int, rng: np.random.Generator) -> np.ndarra
 def hide_words(
     words: Sequence[str], rng: np.random.Generator, count: int = 4
 ) -> Iterator[HiddenText]:
-    """Yield up to `count` times the passage with another word of letters hidden."""
-    candidates = [i for i, word in enumerate(words) if all(map(is_letter, word))]
+    """Yield up to `count` times the passage with another word of letters hidden.
+
+    In scripts without blanks between words, what blanks separate is no word, and none is hidden.
+    """
+    is_word = lambda text: all(map(is_letter, text)) and len(words_of(text)) == 1
+    candidates = [i for i, word in enumerate(words) if is_word(word)]
     for i in rng.permutation(candidates)[:count].tolist():
         yield HiddenText(tuple(words), ((i, i + 1),))

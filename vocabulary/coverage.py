@@ -3,7 +3,8 @@
     coverage("my.model", texts, beside="google/mt5-base")
     coverage("my_bert", texts)
 
-counts the characters that become unknown, those that are lost, bytes a token and tokens a word.
+counts the characters that become unknown, those that are lost, bytes a token and tokens a word (a
+character, in scripts without blanks).
 """
 
 import collections
@@ -15,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from common.tables import WARNING, CheckResult, judged
 from convert.formats.sentencepiece_model import processor, read_model
 from tasks.look import signs
+from tasks.text.words import unit, words
 from vocabulary import files
 
 MT5 = ("google/mt5-small", "google/mt5-base", "google/mt5-large", "google/mt5-xl")
@@ -79,7 +81,7 @@ def coverage(path: str, texts: Sequence[str], beside: str | None = None) -> list
         *joined_words(encoder.normalize, characters),
         *_lost_characters(encoder, characters),
         judged("bytes a token", True, bytes_a_token),
-        judged("tokens a word", True, tokens_a_word),
+        judged(f"tokens a {unit(texts)}", True, tokens_a_word),
     ]
 
 
@@ -133,7 +135,7 @@ def _figures(encoder: _Encoder, texts: Sequence[str]) -> tuple[float, float]:
     """Return (bytes a token, tokens a word)."""
     tokens = sum(map(len, encoder.encode(texts))) or 1
     size = sum(len(text.encode()) for text in texts)
-    return size / tokens, tokens / max(sum(len(text.split()) for text in texts), 1)
+    return size / tokens, tokens / max(sum(len(words(text)) for text in texts), 1)
 
 
 def cached_mt5() -> str | None:

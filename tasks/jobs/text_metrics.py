@@ -17,8 +17,9 @@
 exact_match, cer, wer and span_f1 compare in NFKC with single spaces: SentencePiece writes "…" as
 three dots, which no model could avoid. BLEU, chrF and ROUGE compare the texts as they are, so that
 their numbers equal the libraries'. ROUGE's words are runs of letters, digits, underscores and
-marks such as the vowel signs of Hindi; other words are what spaces surround. For scripts without
-spaces take chrf and cer. Every function returns the same names if there are no texts.
+marks such as the vowel signs of Hindi; other words are what spaces surround. In scripts without
+spaces, such as Chinese and Thai, every character is a word (`tasks.text.words`), for BLEU if most
+words of the targets are such. Every function returns the same names if there are no texts.
 """
 
 import collections
@@ -33,6 +34,7 @@ import seqio
 from common.errors import UserError, nearest
 from tasks.text import sentence_split
 from tasks.text.normalize import is_letter
+from tasks.text.words import unspaced_share, words
 
 ROUGE = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 SPANS, NO_SPANS = " $$ ", "none"  # "PER: Ion Popescu $$ LOC: Cluj"
@@ -88,20 +90,22 @@ def _names(function: Metric) -> set[str]:
 
 
 def sacrebleu(
-    targets: Sequence[str], predictions: Sequence[str], tokenize: str = "13a"
+    targets: Sequence[str], predictions: Sequence[str], tokenize: str | None = None
 ) -> dict[str, Any]:
     """Return corpus BLEU, 0..100, and sacrebleu's signature, which names all settings.
 
     Args:
       targets: one reference a text.
       predictions: as many.
-      tokenize: sacrebleu's tokenizer, such as 13a, zh or char; `bleu_of` sets another for a task.
+      tokenize: sacrebleu's tokenizer; None for 13a, or zh or char if most words of the targets are
+        Chinese or other characters of scripts without spaces. `bleu_of` sets one for a task.
 
     Raises:
       UserError: sacrebleu has no such tokenizer, or its packages are not installed.
     """
     from sacrebleu.metrics import BLEU
 
+    tokenize = tokenize or _tokenizer_of(targets)
     try:
         metric = BLEU(tokenize=tokenize, force=True)
     except (KeyError, RuntimeError, ImportError) as error:
@@ -113,6 +117,13 @@ def sacrebleu(
             "tokenizers, and 13a, char, intl, none and zh need no other package",
         ) from error
     return _corpus_score("sacrebleu", metric, targets, predictions)
+
+
+def _tokenizer_of(targets: Sequence[str]) -> str:
+    characters, chinese = unspaced_share(targets)
+    if characters <= 0.5:
+        return "13a"
+    return "zh" if chinese > 0.9 * characters else "char"
 
 
 def bleu_of(tokenize: str) -> Metric:
@@ -156,7 +167,9 @@ def wer(targets: Sequence[str], predictions: Sequence[str]) -> dict[str, float]:
     """Return insertions, deletions and substitutions per word of the targets."""
     import jiwer
 
-    return {"wer": float(jiwer.wer(*_both(targets, predictions))) if targets else 0.0}
+    spaced = lambda texts: [" ".join(words(text)) for text in texts]
+    ours, theirs = map(spaced, _both(targets, predictions))
+    return {"wer": float(jiwer.wer(ours, theirs)) if targets else 0.0}
 
 
 def _both(targets, predictions) -> tuple[list[str], list[str]]:
@@ -172,9 +185,10 @@ class UnicodeTokenizer:
     """Words of any script for the rouge-score library, whose own are of a to z and digits only."""
 
     def tokenize(self, text: str) -> list[str]:
-        """Return the words of a text, in lower case."""
-        runs = itertools.groupby(text.lower(), _in_word)
-        return ["".join(characters) for in_word, characters in runs if in_word]
+        """Return the words of a text, in lower case without the dots that İ and ı differ by."""
+        lower = text.lower().replace("i\u0307", "i").replace("ı", "i")
+        runs = itertools.groupby(lower, _in_word)
+        return [word for in_word, run in runs if in_word for word in words("".join(run))]
 
 
 def _in_word(character: str) -> bool:
@@ -185,7 +199,7 @@ def rouge(targets: Sequence[str], predictions: Sequence[str]) -> dict[str, float
     """Return mean F-measures of the rouge-score library, 0..100, and mean lengths.
 
     Words are of any script and compared without stemming. rougeLsum compares sentence by sentence
-    (`tasks.text.sentence_split`); mean_words and mean_target_words count words between spaces.
+    (`tasks.text.sentence_split`); mean_words and mean_target_words count `tasks.text.words.words`.
     """
     return _rouge(targets, predictions, use_stemmer=False, tokenizer=UnicodeTokenizer())
 
@@ -207,8 +221,8 @@ def _rouge(targets, predictions, **settings) -> dict[str, float]:
     n = max(len(results), 1)
     return {
         **{name: 100 * sum(result[name].fmeasure for result in results) / n for name in ROUGE},
-        "mean_words": sum(len(text.split()) for text in predictions) / n,
-        "mean_target_words": sum(len(text.split()) for text in targets) / n,
+        "mean_words": sum(len(words(text)) for text in predictions) / n,
+        "mean_target_words": sum(len(words(text)) for text in targets) / n,
     }
 
 

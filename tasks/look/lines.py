@@ -24,6 +24,7 @@ from tasks.corpus.storage.files import CorpusFile
 from tasks.look import sampling, signs
 from tasks.look.sample import Sample, draw
 from tasks.look.size import Tokens
+from tasks.text.words import unit
 
 MOST_UNUSABLE = 0.01  # share of the records that should be text and are not
 MOST_EMPTY = 0.2  # share of empty records, in formats where a record is not a line
@@ -166,7 +167,8 @@ def _foreign(names: Sequence[str], vocabulary: seqio.Vocabulary) -> list[str]:
 
 def pieces(sample: Sample) -> CheckResult:
     """Judge the length of pieces; in `numbers`, the sizes of corpus and row, see `sizes`."""
-    figure = f"{sample.bytes_a_token:.2f} bytes a token, {sample.tokens_a_word:.2f} tokens a word"
+    figure = f"{sample.bytes_a_token:.2f} bytes a token, {sample.tokens_a_word:.2f} tokens a "
+    figure += unit(sample.all_texts)
     by_bytes = isinstance(sample.vocabulary, seqio.ByteVocabulary)
     has_words = sample.letters <= _LONGEST_WORD * sample.words and not by_bytes
     letters = sample.letters / max(sample.counts["pieces"], 1)

@@ -30,6 +30,7 @@ from tasks.look.size import TextSize, Tokens, text_size
 from tasks.objectives import registry
 from tasks.objectives.masked_lm import PAIR_LABEL, PAIR_LABELS
 from tasks.objectives.span_corruption import SpanNoise
+from tasks.text.words import words
 
 # Documents of a sample, by whether it is read from this machine.
 DOCUMENTS = {True: 1000, False: 200}
@@ -96,8 +97,8 @@ class Sample:
 
     @property
     def words(self) -> int:
-        """All words, as white space separates them."""
-        return sum(len(text.split()) for text in self.all_texts)
+        """All words; in scripts without blanks, characters."""
+        return sum(len(words(text)) for text in self.all_texts)
 
     @property
     def tokens_a_word(self) -> float:

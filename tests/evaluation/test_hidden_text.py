@@ -38,6 +38,9 @@ def test_hidden_words_are_words_of_letters():
     hindi = ("हिन्दी", "में", "और", "२०", "।")
     found = hidden_text.hide_words(hindi, np.random.default_rng(0), count=20)
     assert {text.hidden[0] for text in found} == {"हिन्दी", "में", "और"}
+    thai = ("วันนี้อากาศดีมาก", "และ", "iPhone")
+    (found,) = hidden_text.hide_words(thai, np.random.default_rng(0), count=20)
+    assert found.hidden == ["iPhone"]
 
 
 def test_passages_are_cut_at_words():

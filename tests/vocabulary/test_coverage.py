@@ -35,6 +35,12 @@ def test_what_is_counted():
     assert 1 < float(of_an_encoder["tokens a word"].figure) < 3
 
 
+def test_in_scripts_without_blanks_tokens_are_counted_by_characters():
+    texts = ["今天天气很好我们去公园。"]
+    tokens = len(processor(read_model(MINI)).encode(texts[0]))
+    assert rows(MINI, texts)["tokens a character"].figure == f"{tokens / len(texts[0]):.2f}"
+
+
 def test_joiners_that_words_are_written_with_must_not_be_lost():
     joined = ["Ana are me\u200cre și pere."] * 50
     row = rows(MINI, joined)["zero-width joiners"]

@@ -36,9 +36,48 @@ def test_words_of_any_script_are_kept_together(target, other):
 def test_vowel_signs_belong_to_their_words():
     assert rouge(["किताब"], ["कोताबी"])["rouge1"] == 0  # the same consonants
     assert rouge(["किताब अच्छी"], ["किताब बुरी"])["rouge1"] == 50
-    assert UnicodeTokenizer().tokenize("Țara_2, d'Été: ไทย ¿हिन्दी?") == [
-        *("țara_2", "d", "été", "ไทย", "हिन्दी"),
+    assert UnicodeTokenizer().tokenize("Țara_2, d'Été: ¿हिन्दी? ไทยดี") == [
+        *("țara_2", "d", "été", "हिन्दी", "ไ", "ท", "ย", "ดี"),
     ]
+
+
+UNSPACED = {
+    "th": ("วันนี้อากาศดีมากและแดดออก", "วันนี้อากาศดีมากและฝนตก"),
+    "zh": ("今天天气很好我们去公园", "今天天气很好我们去学校"),
+    "ja": ("今日は天気がいいので公園に行く", "今日は天気がいいので学校に行く"),
+    "km": ("ថ្ងៃនេះអាកាសធាតុល្អណាស់", "ថ្ងៃនេះអាកាសធាតុល្អមែន"),
+    "my": ("ဒီနေ့ရာသီဥတုကောင်းတယ်", "ဒီနေ့ရာသီဥတုဆိုးတယ်"),
+    "lo": ("ມື້ນີ້ອາກາດດີຫຼາຍ", "ມື້ນີ້ອາກາດດີແທ້"),
+}
+
+
+@pytest.mark.parametrize("language", UNSPACED)
+def test_words_of_scripts_without_blanks_are_their_characters(language):
+    """Two texts that differ in one word are more alike than two that share nothing."""
+    target, near = UNSPACED[language]
+    far = "x" * len(target)
+    for name, figure in (("rouge", "rougeLsum"), ("sacrebleu", "sacrebleu"), ("wer", "wer")):
+        metric = text_metrics.METRICS[name]
+        same, close, other = (metric([target], [text])[figure] for text in (target, near, far))
+        assert same < close < other if name == "wer" else same > close > max(other, 20)
+    assert rouge([target], [near])["mean_words"] > 5
+
+
+@pytest.mark.parametrize(
+    ("targets", "tokenizer"),
+    [
+        (["今天天气很好。", "iPhone 很好"], "zh"),
+        ([UNSPACED["ja"][0]], "char"),
+        (["Ana are 好"], "13a"),
+    ],
+)
+def test_bleu_is_tokenized_as_the_script_of_the_targets_needs(targets, tokenizer):
+    signature = text_metrics.sacrebleu(targets, targets)["sacrebleu_signature"]
+    assert f"tok:{tokenizer}" in signature.textdata
+
+
+def test_dots_of_turkish_letters_are_no_difference_of_case():
+    assert rouge(["İSTANBUL IŞIK"], ["istanbul ışık"])["rouge2"] == 100
 
 
 def test_bleu_and_chrf_are_sacrebleus_with_its_signatures():
@@ -56,9 +95,9 @@ def test_bleu_and_chrf_are_sacrebleus_with_its_signatures():
 
 def test_bleu_with_another_tokenizer_says_so_in_its_signature():
     target, prediction = ["今天天气很好。"], ["今天天气不好。"]
-    found = text_metrics.bleu_of("zh")(target, prediction)
-    assert "tok:zh" in found["sacrebleu_signature"].textdata
-    assert found["sacrebleu"] > 10 > text_metrics.sacrebleu(target, prediction)["sacrebleu"]
+    found = text_metrics.bleu_of("none")(target, prediction)
+    assert "tok:none" in found["sacrebleu_signature"].textdata
+    assert found["sacrebleu"] < 10 < text_metrics.sacrebleu(target, prediction)["sacrebleu"]
     with refuses("tokenize", "nix"):
         text_metrics.bleu_of("nix")
 
