@@ -281,11 +281,19 @@ def writer(
 ) -> Callable[[Sequence[Example], Sequence[Any], str], None]:
     """Return a function of examples, results and a path, which calls `write_fn`.
 
-    `name` is the feature whose vocabulary decodes the results.
+    `name` is the feature whose vocabulary decodes the results. Nothing is predicted for the empty
+    lines of a file.
     """
     vocabulary = labelled_vocabulary(task.output_features[name].vocabulary, task)
+    of_lines = isinstance(task.source, text_file_task.LineSource) and mode != "score"
+
+    def of_line(example: Example, result: Any) -> Any:
+        is_empty = not to_json(example["inputs_pretokenized"]).strip()
+        return jax.tree.map(np.zeros_like, result) if is_empty else result  # zeros are no text
 
     def write(examples: Sequence[Example], results: Sequence[Any], path: str) -> None:
+        if of_lines:
+            results = [of_line(*pair) for pair in zip(examples, results, strict=True)]
         rows = tf.data.Dataset.from_generator(
             lambda: examples, output_signature=dataset.element_spec[0]
         )

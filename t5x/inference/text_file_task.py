@@ -2,7 +2,8 @@
 
 A text file has an input per line. A .jsonl file has an object per line, {"inputs": …}, with
 "targets" if they are to be scored. "-" is text from standard input. Empty lines are inputs too, so
-that the n-th output belongs to the n-th line. Inputs are encoded unchanged, after the prefix.
+that the n-th output belongs to the n-th line; what they are decoded to is left out. Inputs are
+encoded unchanged, after the prefix.
 """
 
 import codecs

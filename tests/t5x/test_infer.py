@@ -317,6 +317,17 @@ def test_lines_without_the_prefix_of_the_models_task_are_reported(folder, tmp_pa
         assert ("infer.input_prefix" in capsys.readouterr().err) == is_said
 
 
+@pytest.mark.parametrize("mode", ["predict", "predict_with_aux"])
+def test_an_empty_line_has_an_empty_prediction(folder, tmp_path, mode):
+    """Whatever the model makes of the prefix alone, here its copy."""
+    (tmp_path / "a.txt").write_text("a\n\n \t\u3000\nb\n")
+    changes = {"input_file": f"{tmp_path}/a.txt", "input_prefix": "x: "}
+    (path,) = infer(folder, tmp_path, mode, **changes)
+    assert [line["prediction"] for line in read(path)] == ["x: a", "", "", "x: b"]
+    lines = [line["inputs"]["inputs_pretokenized"] for line in read(path)]
+    assert lines == ["a", "", " \t\u3000", "b"], "the n-th output belongs to the n-th line"
+
+
 def test_lines_that_are_cut_are_counted(folder, tmp_path, capsys):
     (tmp_path / "a.txt").write_text("abcd\n" + "abcd" * 5 + "\nabc\n")
     (found,) = infer(folder, tmp_path, input_file=f"{tmp_path}/a.txt")
