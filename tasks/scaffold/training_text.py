@@ -147,7 +147,8 @@ def own_text(
     settings = {"column": column, "documents": documents}
     options = {option: value for option, value in settings.items() if value}
     source = CorpusSource(path, **options)  # type: ignore[arg-type]
-    size, contents, sentence, sample = None, "", "", ()
+    size, contents, sentence = None, "", ""
+    sample: tuple[str, ...] = ()
     if path.startswith(("/", LIST)) or "://" in path:
         shares = validation.held_out(source)
         source = CorpusSource(path, **options, held_out=shares or None)  # type: ignore[arg-type]
