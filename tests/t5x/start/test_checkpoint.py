@@ -19,7 +19,7 @@ from t5x.start.checkpoint import (
     record_first_step,
 )
 
-STATE = {"target": {"w": np.zeros(2, np.float32)}, "state": {"step": np.int32(3)}}
+STATE = {"target": {"w": np.zeros(2, np.float32)}}
 
 
 def place(folder):
