@@ -16,6 +16,7 @@ from typing import Any
 from common import arguments
 from common.errors import UserError
 from common.secrets import public
+from common.waiting import waiting
 from tasks.text.normalize import normalize
 
 MODEL_HELP = "SentencePiece file, run or converted folder, or Hugging Face hub name"
@@ -87,20 +88,19 @@ def lines_by_name(args: argparse.Namespace) -> dict[str, Iterator[str]]:
 
 
 def _lines(name: str, documents: Iterator[str], args: argparse.Namespace) -> Iterator[str]:
-    start = reported = time.monotonic()
+    start = time.monotonic()
     number = count = size = 0
 
     def report() -> None:
         read = f"read {number:,} documents, {count:,} lines, {size / 1e6:,.1f} MB"
         print(f"{read} in {time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)
 
-    for number, document in enumerate(documents, 1):  # noqa: B007
-        for line in lines_of(document, cedilla=args.cedilla):
-            count, size = count + 1, size + len(line.encode())
-            yield line
-        if time.monotonic() - reported >= _REPORT_SECONDS:
-            reported = time.monotonic()
-            report()
+    # Also while no document comes, of a file that hardly has any.
+    with waiting(f"reading {name}", _REPORT_SECONDS, lambda _: report()):
+        for number, document in enumerate(documents, 1):  # noqa: B007
+            for line in lines_of(document, cedilla=args.cedilla):
+                count, size = count + 1, size + len(line.encode())
+                yield line
     report()
     if not count:
         raise UserError(name, why="holds no text: every document is empty, null or not a string")

@@ -21,6 +21,7 @@ from tasks.corpus.records.documents import Column, Document
 from tasks.corpus.records.formats import columns_missing
 from tasks.corpus.split import CorpusSplit
 
+MOST_UNUSABLE = 1_000_000  # records without usable text before the first that has some
 MOST_LABELS = 3  # unknown ones that a message shows
 FOOTERS_S = 10.0  # time limit for the footers of all parquet files, before a run
 
@@ -51,7 +52,8 @@ class Beginning(NamedTuple):
 def read_beginning(split: CorpusSplit, n: int, one_file: bool = False) -> Beginning:
     """Return the documents of the first files, at least `n` if there are so many.
 
-    With `one_file` it stops after the first file that has a document. Files are read in small
+    With `one_file` it stops after the first file that has a document, and after MOST_UNUSABLE
+    records without one. Files are read in small
     parts, so that no more than necessary is read.
     """
     split, has_others = split.in_small_parts(), False
@@ -63,7 +65,9 @@ def read_beginning(split: CorpusSplit, n: int, one_file: bool = False) -> Beginn
             beginning.counter.add(count_codes(screened.codes))
             beginning.documents.extend(documents)
             beginning.labels.extend(screened.labels)
-            if len(beginning.documents) >= n:
+            counts = beginning.counter.counts()
+            is_hopeless = not (has_others or beginning.documents) and counts["read"] > MOST_UNUSABLE
+            if len(beginning.documents) >= n or is_hopeless:
                 return beginning
         is_enough = bool(beginning.documents) or not has_others
         if one_file and is_enough and beginning.counter.counts()["read"]:

@@ -11,23 +11,28 @@ seconds at most.
 import codecs
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
+from typing import cast
 
+import numpy as np
 import seqio
 from absl import logging
 
 from common.errors import UserError
 from common.tables import counted
+from common.waiting import waiting
 from tasks.corpus import held_out, questions, slices
 from tasks.corpus.questions import Question
 from tasks.corpus.records import archives, contents, encodings
 from tasks.corpus.records.formats import DOCUMENTS
 from tasks.corpus.source import CorpusSource
+from tasks.corpus.split import WAITING_S
 from tasks.corpus.storage import files, names
 from tasks.corpus.storage.files import CorpusFile
 
-# Documents are counted in a corpus of at most so many bytes of text and so many files.
-COUNTED_BYTES, COUNTED_FILES = 16e6, 2_000
+# Documents are counted in a corpus of at most so many bytes of text, files and records.
+COUNTED_BYTES, COUNTED_FILES, COUNTED_RECORDS = 16e6, 2_000, 1_000_000
 _HEAD, _HEADS = 64 << 10, 16  # bytes of a file, and files, whose lines are looked at
 _REMOTE_LINES = 100  # that are looked at
 _NAMED_FILES = 3  # number of another split's files that are named
@@ -106,12 +111,12 @@ def overview(source: CorpusSource, split: str) -> Overview:
     split = slices.full(split)
     listing, shares = source.list_files(split), source.shares(split)
     documents, parts = None, {name: 100 * share for name, share in shares.items()}
-    if is_small(source, split):
-        texts = [text for batch in source.texts(split) for text in batch]
-        documents = len(texts)
+    if (buckets := small_buckets(source, split)) is not None:
+        documents = len(buckets)
+        ranges = {name: cast(held_out.Range, held_out.range_of(shares, name)) for name in shares}
         parts = {
-            name: len(held_out.in_buckets(texts, held_out.range_of(shares, name)))
-            for name in shares
+            name: int(np.sum((first <= buckets) & (buckets < end)))
+            for name, (first, end) in ranges.items()
         }
     heads = _heads(source, split, listing)
     return Overview(
@@ -165,8 +170,29 @@ def _other_splits(
 
 def is_small(source: CorpusSource, split: str) -> bool:
     """Return whether a split is on this machine and is read in a few seconds at most."""
+    return small_buckets(source, split) is not None
+
+
+@functools.lru_cache(maxsize=16)
+def small_buckets(source: CorpusSource, split: str) -> np.ndarray | None:
+    """Return the hash bucket of each document, int64 [k], None unless the split is small.
+
+    Its files may hold far more than their sizes say, so reading ends after a number of records.
+    """
     few = source.is_local and len(source.list_files(split)) <= COUNTED_FILES
-    return few and (source.text_bytes(split) or 0) <= COUNTED_BYTES
+    if not few or (source.text_bytes(split) or 0) > COUNTED_BYTES:
+        return None
+    buckets = [np.zeros(0, np.int64)]
+    records = size = 0
+    with waiting(f"counting the documents of {source.name}", WAITING_S):
+        for screened in source.corpus_split(split).all_screened():
+            if screened.usable:
+                buckets.append(held_out.hashes(screened.usable))
+            records += len(screened.codes)
+            size += sum(len(text) for document in screened.usable for text in document)
+            if records > COUNTED_RECORDS or size > 4 * COUNTED_BYTES:
+                return None
+    return np.concatenate(buckets)
 
 
 def _heads(

@@ -39,6 +39,7 @@ import tensorflow as tf
 import gin
 from common.errors import UserError
 from common.source import EPOCHS, PARTS, RECORDS, Reading, Source
+from common.waiting import waiting
 from tasks.corpus import beginning, held_out, slices, tf_callbacks
 from tasks.corpus.catalog import Catalog, Files, call_with_retries
 from tasks.corpus.listing import Listing
@@ -49,7 +50,7 @@ from tasks.corpus.records.formats import DOCUMENTS, PartLayout, check_documents
 from tasks.corpus.records.lines import LONGEST_LINE
 from tasks.corpus.shuffle import PermutedReader, RecordStore
 from tasks.corpus.slices import SplitPart, Splits
-from tasks.corpus.split import CorpusSplit
+from tasks.corpus.split import WAITING_S, CorpusSplit
 from tasks.corpus.storage.files import CorpusFile
 from tasks.corpus.storage.retry import RetryPolicy
 
@@ -417,7 +418,8 @@ class CorpusSource(Source):
         policy = RetryPolicy(limit_s=limit_s)
         corpus = self.corpus_split(split, policy)
         action = "reading the beginning of"
-        return call_with_retries(self.name, action, lambda: read(corpus, n), policy)
+        with waiting(f"{action} {self.name}", WAITING_S):
+            return call_with_retries(self.name, action, lambda: read(corpus, n), policy)
 
     # The records that were read.
 

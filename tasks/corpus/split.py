@@ -17,7 +17,8 @@ from tasks.corpus.records.formats import PartLayout
 from tasks.corpus.storage.files import CorpusFile
 from tasks.corpus.storage.retry import RetryPolicy, retry
 
-PEEK_BYTES = 1 << 16
+PEEK_BYTES, PEEK_ROWS = 1 << 16, 32
+WAITING_S = 10.0  # after which a line says what takes so long
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +57,7 @@ class CorpusSplit:
 
     def in_small_parts(self) -> "CorpusSplit":
         """Return the split cut into small parts, so that its beginning costs little to read."""
-        layout = dataclasses.replace(self.layout, part_bytes=PEEK_BYTES)
+        layout = dataclasses.replace(self.layout, part_bytes=PEEK_BYTES, batch_rows=PEEK_ROWS)
         return dataclasses.replace(self, layout=layout)
 
     def screened(self, file: CorpusFile) -> Iterator[Screened]:
@@ -65,15 +66,19 @@ class CorpusSplit:
             for batch in self.batches(file, part):
                 yield self.screen(file, batch)
 
-    def documents(self) -> Iterator[list[Document]]:
-        """Yield the usable documents in the files, also of other `buckets`, batch by batch."""
+    def all_screened(self) -> Iterator[Screened]:
+        """Yield what becomes of all records in the files, in small parts and of any bucket."""
         split = self.in_small_parts()
         for file in split.files:
             try:
-                yield from (screened.usable for screened in split.screened(file))
+                yield from split.screened(file)
             except UserError:
                 if not split.skips_bad_files:
                     raise
+
+    def documents(self) -> Iterator[list[Document]]:
+        """Yield the usable documents in the files, also of other `buckets`, batch by batch."""
+        return (screened.usable for screened in self.all_screened())
 
     def retry(self, fn: Callable, file: CorpusFile):
         """Call `fn`, which reads `file`, until it succeeds."""

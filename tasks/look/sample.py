@@ -20,11 +20,13 @@ import seqio
 
 from common.errors import UserError
 from common.source import Source, labels_of, source_of
+from common.waiting import waiting
 from tasks import vocabularies
 from tasks.corpus import excerpt
 from tasks.corpus.overview import Overview, is_small, overview
 from tasks.corpus.records.counts import NOTES
 from tasks.corpus.source import CorpusSource
+from tasks.corpus.split import WAITING_S
 from tasks.look import sampling, signs
 from tasks.look.size import TextSize, Tokens, text_size
 from tasks.objectives import registry
@@ -277,8 +279,9 @@ def _documents(
 ) -> list[Document]:
     is_local = isinstance(source, CorpusSource) and source.is_local
     source.peek(split, 1)  # raises the mistakes in one sentence
-    rows = excerpt.documents(source, split, seed, is_local if spread is None else spread)
-    return list(itertools.islice(_limited(rows), most or DOCUMENTS[is_local]))
+    with waiting(f"reading a sample of {source.name}", WAITING_S):
+        rows = excerpt.documents(source, split, seed, is_local if spread is None else spread)
+        return list(itertools.islice(_limited(rows), most or DOCUMENTS[is_local]))
 
 
 def _limited(rows: Iterable[Document]) -> Iterator[Document]:

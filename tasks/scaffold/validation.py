@@ -5,14 +5,18 @@
 Nothing is held out if the corpus has a split for validation.
 """
 
+import itertools
 from collections.abc import Mapping
 
 from common.errors import UserError
+from common.waiting import waiting
 from tasks.corpus.held_out import BUCKETS, hashes
 from tasks.corpus.source import CorpusSource
+from tasks.corpus.split import WAITING_S
 from tasks.corpus.storage.retry import RetryPolicy
 
 USUAL_SHARE = 0.01
+_MOST_BATCHES = 10_000  # of a corpus that hardly has a document
 USUAL = {"validation": USUAL_SHARE}
 
 
@@ -28,10 +32,12 @@ def held_out(source: CorpusSource) -> Mapping[str, float]:
     if has_validation(source, RetryPolicy(limit_s=30.0)):
         return {}
     buckets: set[int] = set()
-    for documents in source.texts("train"):  # a large corpus is left after a few batches
-        buckets |= set(hashes(documents).tolist())
-        if buckets and min(buckets) < USUAL_SHARE * BUCKETS <= max(buckets):
-            return USUAL
+    with waiting(f"looking for a part of {source.name} to hold out", WAITING_S):
+        # A large corpus is left after a few batches.
+        for documents in itertools.islice(source.texts("train"), _MOST_BATCHES):
+            buckets |= set(hashes(documents).tolist())
+            if buckets and min(buckets) < USUAL_SHARE * BUCKETS <= max(buckets):
+                return USUAL
     return {"validation": (min(buckets) + 1) / BUCKETS} if len(buckets) > 1 else USUAL
 
 

@@ -34,6 +34,7 @@ from tasks.corpus.storage.files import PARALLEL, CorpusFile
 DOCUMENTS = ("lines", "paragraphs", "files")  # what a document of plain text may be
 PARALLEL_COLUMNS = ("source", "target")
 BATCH_RECORDS = 512
+MOST_BYTES = 1 << 30  # of a batch's texts, which are held together
 LOCAL_PART_BYTES = 1 << 20
 REMOTE_PART_BYTES = 8 << 20
 _FOOTERS = 16  # read at a time
@@ -46,13 +47,15 @@ class PartLayout:
     `fields`: the columns to read. `documents`: what a document is in plain text, "lines",
     "paragraphs" (lines up to an empty one, joined by spaces), "files", or the lines up to one like
     "%". `part_bytes`: size of a byte range; by default LOCAL_PART_BYTES or REMOTE_PART_BYTES.
-    `longest`: bytes of a line, or of a JSON record; a longer one is not read.
+    `longest`: bytes of a line, or of a JSON record; a longer one is not read. `batch_rows`: rows of
+    a parquet file in a batch.
     """
 
     fields: tuple[str, ...] = ("text",)
     documents: str = "lines"
     part_bytes: int | None = None
     longest: int = LONGEST_LINE
+    batch_rows: int = BATCH_RECORDS
 
     def divisible(self, file: CorpusFile) -> bool:
         """Return whether `file` can have more than one part."""
@@ -91,7 +94,7 @@ class PartLayout:
             batches = iter([self._lines(file, *self._bounds(file, part))])
             beginning = lambda: self._beginning(file)
         else:
-            batches, beginning = _in_batches(self._stream(file)), None
+            batches, beginning = _in_batches(self._stream(file), file), None
         if part:
             return batches
         return _check_beginning(
@@ -128,7 +131,7 @@ class PartLayout:
 
     def _rows(self, file: CorpusFile, part: int) -> Iterator[list]:
         check_columns(file, self.fields)
-        for batch in parquet.batches(file, part, self.fields, BATCH_RECORDS):
+        for batch in parquet.batches(file, part, self.fields, self.batch_rows, MOST_BYTES):
             yield _rows_of(batch)
 
     def _stream(self, file: CorpusFile) -> Iterator:
@@ -207,9 +210,24 @@ def contents_of(file: CorpusFile) -> Contents:
         return contents.check_head(stream.read(HEAD_BYTES), file)
 
 
-def _in_batches(records: Iterator) -> Iterator[list]:
-    """Yield lists of BATCH_RECORDS records, the last one shorter."""
-    while batch := list(itertools.islice(records, BATCH_RECORDS)):
+def _in_batches(records: Iterator, file: CorpusFile) -> Iterator[list]:
+    """Yield lists of BATCH_RECORDS records, the last one shorter.
+
+    Raises:
+      UserError: those of a list have more than MOST_BYTES characters together.
+    """
+    batch: list = []
+    size = 0
+    for record in records:
+        batch.append(record)
+        if isinstance(record, dict):
+            size += sum(len(text) for text in record.values() if isinstance(text, str))
+        if size > MOST_BYTES:
+            raise parquet.too_large(file, BATCH_RECORDS, MOST_BYTES)
+        if len(batch) == BATCH_RECORDS:
+            yield batch
+            batch, size = [], 0
+    if batch:
         yield batch
 
 

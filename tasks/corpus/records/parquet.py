@@ -11,8 +11,11 @@ import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from common.errors import UserError
 from tasks.corpus.storage import files
 from tasks.corpus.storage.files import CorpusFile
+
+_PIECE = 16  # rows that are decoded at a time
 
 
 def count_groups(file: CorpusFile) -> int:
@@ -50,21 +53,47 @@ def _as_text(kind: Any) -> Any:
     return kind
 
 
-def batches(file: CorpusFile, group: int, columns: Sequence[str], records: int) -> Iterator[Any]:
+def too_large(file: CorpusFile, records: int, most_bytes: int) -> UserError:
+    """Return the error of a file in which consecutive records are too large together."""
+    why = f"has {records:,} consecutive records of more than {most_bytes / 1e9:.1f} GB of text"
+    return UserError(str(file), why=why, to_set="divide its texts, or leave it out")
+
+
+def batches(
+    file: CorpusFile, group: int, columns: Sequence[str], records: int, most_bytes: int
+) -> Iterator[Any]:
     """Yield the columns of a row group as record batches of at most so many records.
 
-    A column may be a path into structs. Bytes are read as text, which may not be UTF-8.
+    A column may be a path into structs. Bytes are read as text, which may not be UTF-8. A small
+    file may expand to any size, so a batch is read in pieces.
+
+    Raises:
+      UserError: a batch has more than so many bytes.
     """
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     columns, footer = _stored(file, columns), footer_of(file)
     if not footer.num_row_groups:
         return
+    row_group = footer.row_group(group)
+    size = sum(chunk.total_uncompressed_size for chunk in _chunks(row_group, columns))
+    if size * records > most_bytes * max(row_group.num_rows, records):
+        raise too_large(file, records, most_bytes)
     # One request for each range; pyarrow alone would send several for each column.
-    ranges = _column_ranges(footer.row_group(group), columns)
+    ranges = _column_ranges(row_group, columns)
     with _naming_damage(file), files.open_random(file, ranges) as opened:
         table = pq.ParquetFile(opened, metadata=footer, pre_buffer=not file.remote)
-        yield from map(_with_text, table.iter_batches(records, [group], columns=columns))
+        pieces: list[Any] = []
+        for piece in table.iter_batches(min(records, _PIECE), [group], columns=columns):
+            pieces.append(piece)
+            if sum(piece.nbytes for piece in pieces) > most_bytes:
+                raise too_large(file, records, most_bytes)
+            if sum(piece.num_rows for piece in pieces) >= records:
+                yield _with_text(pa.concat_batches(pieces))
+                pieces = []
+        if pieces:
+            yield _with_text(pa.concat_batches(pieces))
 
 
 def _with_text(batch: Any) -> Any:
@@ -107,17 +136,21 @@ def _naming_damage(file: CorpusFile) -> Iterator[None]:
         raise files.damaged(file, error) from error
 
 
+def _chunks(row_group: Any, columns: Sequence[str]) -> list[Any]:
+    """Return what a footer says of the wanted columns of a row group."""
+    names = tuple(f"{column}." for column in columns)
+    chunks = map(row_group.column, range(row_group.num_columns))
+    return [chunk for chunk in chunks if f"{chunk.path_in_schema}.".startswith(names)]
+
+
 def _column_ranges(row_group: Any, columns: Sequence[str]) -> list[tuple[int, int]]:
     """Return the byte ranges of the wanted columns of a row group, adjacent ones merged."""
     ranges = []
-    names = tuple(f"{column}." for column in columns)
-    for i in range(row_group.num_columns):
-        column = row_group.column(i)
-        if f"{column.path_in_schema}.".startswith(names):
-            start = column.data_page_offset
-            if column.has_dictionary_page:
-                start = min(start, column.dictionary_page_offset)
-            ranges.append((start, start + column.total_compressed_size))
+    for chunk in _chunks(row_group, columns):
+        start = chunk.data_page_offset
+        if chunk.has_dictionary_page:
+            start = min(start, chunk.dictionary_page_offset)
+        ranges.append((start, start + chunk.total_compressed_size))
     merged: list[tuple[int, int]] = []
     for start, stop in sorted(ranges):
         if merged and start <= merged[-1][1]:

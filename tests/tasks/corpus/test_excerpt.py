@@ -55,7 +55,7 @@ def test_all_documents_come_once(tmp_path):
 def test_a_corpus_that_cannot_be_read_is_one_sentence(source, tmp_path):
     damaged = tmp_path / "train-07.parquet"
     damaged.write_bytes(damaged.read_bytes()[:-100])
-    with pytest.raises(ValueError, match=r"the corpus cannot be read: .*train-07.*is damaged"):
+    with pytest.raises(ValueError, match=r"train-07.*is damaged"):
         take(source, None)
 
 

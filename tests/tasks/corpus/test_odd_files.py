@@ -21,6 +21,8 @@ import zstandard
 from common.errors import UserError
 from fakes.file_server import FileServer
 from fakes.refuses import refuses
+from tasks.corpus import beginning, overview
+from tasks.corpus.records import formats
 from tasks.corpus.records.counts import count_codes
 from tasks.corpus.records.documents import Column
 from tasks.corpus.source import CorpusSource
@@ -474,6 +476,59 @@ def test_a_bomb_is_read_in_bounded_memory(tmp_path):
     assert len(made) < 30_000
     check = lambda: read(bounded(tmp_path, 1 << 20)) == (["a"], {"skipped_too_long": 1})
     assert most_bytes(check) < 200 << 20
+
+
+EXPLOSIVE = {  # small files of many records, of which the first may be text
+    "nulls.jsonl.gz": lambda: gzip.compress(b'{"text": null}\n' * 50_000),
+    "nulls.parquet": lambda: parquet(pa.table({"text": pa.array([None] * 50_000, pa.string())})),
+    "lines.txt.xz": lambda: lzma.compress(b"\n" * 50_000),
+    "some.txt.xz": lambda: lzma.compress(b"un text\n" + b"\n" * 50_000),
+}
+
+
+@pytest.mark.parametrize("name", EXPLOSIVE)
+def test_a_small_file_of_many_records_is_left_after_a_number_of_them(tmp_path, monkeypatch, name):
+    (tmp_path / name).write_bytes(EXPLOSIVE[name]())
+    assert (tmp_path / name).stat().st_size < 2_000
+    monkeypatch.setattr(beginning, "MOST_UNUSABLE", 2_000)
+    monkeypatch.setattr(overview, "COUNTED_RECORDS", 2_000)
+    source = CorpusSource(str(tmp_path))
+    assert not overview.is_small(source, "train")
+    if name.startswith("some"):
+        assert source.peek("train", 1) == ["un text"]
+        return
+    with refuses(tmp_path / name) as refusal:
+        source.peek("train", 1)
+    assert "of 2,0" in refusal.value.why or "of 2,5" in refusal.value.why
+
+
+@pytest.mark.parametrize("end", ["parquet", "jsonl.zst", "csv.xz", "txt.zst"])
+@pytest.mark.parametrize("is_too_large", [False, True])
+def test_records_that_are_too_large_together_are_refused(tmp_path, monkeypatch, end, is_too_large):
+    texts = ["x" * 10_000] * 1000
+    if end == "parquet":
+        data = parquet(pa.table({"text": texts}))
+    else:
+        write = {"jsonl": in_json(), "csv": in_csv(","), "txt": "\n".join}[end.split(".")[0]]
+        data = COMPRESSED[end.split(".")[1]](write(texts).encode())
+    (tmp_path / f"train.{end}").write_bytes(data)
+    assert len(data) < 20_000
+    monkeypatch.setattr(formats, "MOST_BYTES", 512 * 10_100 - 200_000 * is_too_large)
+    source = CorpusSource(str(tmp_path))
+    if not is_too_large:
+        assert read(source) == (texts, {})
+        return
+    with refuses(tmp_path / f"train.{end}"):
+        read(source)
+
+
+def test_a_footer_tells_texts_that_are_too_large(tmp_path, monkeypatch):
+    path = tmp_path / "train.parquet"
+    pq.write_table(pa.table({"text": ["x" * 100_000]}), path, compression="zstd")
+    monkeypatch.setattr(formats, "MOST_BYTES", 50_000)
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", None)  # nothing is decoded
+    with refuses(path):
+        CorpusSource(str(tmp_path)).peek("train")
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

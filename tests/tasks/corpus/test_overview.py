@@ -17,7 +17,7 @@ WRAPPED = "\n\n".join(["    o linie\nși alta,\nscurtă"] * 8)
 DIVIDED = "".join(f"glumă {i}\npe rânduri {i}\n%\n" for i in range(9))
 
 
-@pytest.mark.parametrize("limit", ["COUNTED_BYTES", "COUNTED_FILES"])
+@pytest.mark.parametrize("limit", ["COUNTED_BYTES", "COUNTED_FILES", "COUNTED_RECORDS"])
 def test_documents_and_those_held_out_are_counted(tmp_path, monkeypatch, limit):
     source = CorpusSource(str(write(tmp_path, "jsonl", LINES)), held_out={"validation": 0.01})
     found = overview(source, "train")
@@ -26,6 +26,7 @@ def test_documents_and_those_held_out_are_counted(tmp_path, monkeypatch, limit):
     for split, said in (("train", f"{held} held out"), ("validation", f"{held} of them")):
         assert said in str(overview(source, split))
     monkeypatch.setattr(module, limit, 0)
+    source = CorpusSource(str(tmp_path), held_out={"validation": 0.01})
     assert overview(source, "train").documents is None
     assert "about 12,000 documents" in overview(source, "train").details(12_345.6)
     assert "1% held out" in str(overview(source, "train"))
