@@ -85,6 +85,10 @@ _NO_CACHE = (
     "The decoder has more layers than the encoder. transformers makes a cache of as many layers as "
     "the encoder has, so `generate` needs `use_cache=False`, as this folder sets it."
 )
+_SCALED = (
+    "This model needs transformers 5. transformers 4 does not divide its logits by the root of the "
+    "width, so that beams and samples differ there."
+)
 # The folder says how long inputs and outputs are, and how to search.
 _GENERATE = [
     'inputs = tokenizer(texts, return_tensors="pt", padding=True, truncation=True)',
@@ -135,6 +139,8 @@ class CardContent:
         lines += self._generation() if self._is_t5 else self._filling()
         if self.sizes.config().get("use_cache") is False:
             lines += [_NO_CACHE, ""]
+        if self.sizes.output_scale != 1.0:
+            lines += [_SCALED, ""]
         lines += [*self._labels(), *self._evaluation(), *self._losses()]
         if self.gin:
             lines += ["## Configuration", "", *_python(self.gin.strip())]

@@ -55,7 +55,7 @@ def describe(
       UserError: they do not fit the run, or it lacks what they do not give.
     """
     sizes, bindings = model_dir.network(run, config)
-    sizes = dataclasses.replace(sizes, model_type=model_type)
+    sizes = dataclasses.replace(sizes, model_type=model_type or sizes.model_type)
     if vocabulary == "none":
         return Described(sizes, bindings, None)
     if isinstance(sizes, T5Sizes):

@@ -26,6 +26,8 @@ from common.gin_reader import Bindings
 
 # The ids of a T5 in config.json and generation_config.json; a vocabulary may have another eos.
 T5_IDS = {"decoder_start_token_id": 0, "eos_token_id": 1, "pad_token_id": 0}
+# The macro of a run's gin with the family of the published model that it was made of.
+PUBLISHED_AS = "PUBLISHED_AS"
 # Settings of a config.json that change neither a logit nor a generated id, by the reason.
 _NO_EFFECT = {
     "describes the file": """
@@ -473,7 +475,8 @@ def read_gin(bindings: Bindings) -> Sizes:
     """Return the sizes that a run's gin binds; raise UserError if it binds no network."""
     fields = {kind: bindings.of(kind.configuration) for kind in KINDS}
     kind = next((kind for kind in KINDS if fields[kind]), T5Sizes)
-    return kind.from_fields(fields[kind])
+    sizes = kind.from_fields(fields[kind])
+    return dataclasses.replace(sizes, model_type=bindings.macro(PUBLISHED_AS))
 
 
 def read_config(config: Mapping[str, Any]) -> Sizes:

@@ -11,7 +11,7 @@ from common.errors import UserError
 from convert import atomic_output
 from convert.formats import t5x_checkpoint_writer
 from convert.run import model_dir
-from convert.sizes import Sizes
+from convert.sizes import PUBLISHED_AS, Sizes
 from convert.t5x_params import Tree, check_network, checked, open_tree
 from t5x.checkpointing.reader import open_checkpoint
 
@@ -67,7 +67,7 @@ def check_written(path: str, arrays: Tree) -> None:
 
 
 def gin_of(sizes: Sizes, extra_ids: Mapping[str, int] | None = None) -> str:
-    """Return gin bindings for this network.
+    """Return gin bindings for this network, and the family it was published as if that is another.
 
     `extra_ids` maps a vocabulary class of seqio to the number of sentinels after its ids.
     """
@@ -77,4 +77,5 @@ def gin_of(sizes: Sizes, extra_ids: Mapping[str, int] | None = None) -> str:
     imports = ["import seqio"] * bool(extra_ids) + [f"from {sizes.package} import network"]
     lines = [f"network.{sizes.configuration}.{name} = {value!r}" for name, value in fields.items()]
     lines += [f"seqio.{name}.extra_ids = {count!r}" for name, count in (extra_ids or {}).items()]
+    lines += [f"{PUBLISHED_AS} = {sizes.model_type!r}"] if sizes.model_type else []
     return "\n".join([*imports, "", *lines, ""])

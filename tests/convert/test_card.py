@@ -6,7 +6,7 @@ import yaml
 from markdown_it import MarkdownIt
 
 from convert import card, hub
-from fakes.convert_fakes import ENCODERS, FAMILIES
+from fakes.convert_fakes import ENCODERS, FAMILIES, NETWORKS
 
 PROOF = {"largest_difference": 2e-6, "largest_logit": 5.3}
 
@@ -139,6 +139,12 @@ def test_nothing_of_strangers_is_markup(sizes):
         return [token.type for token in [*found, *inline] if token.type not in TEXT]
 
     assert kinds(STRANGE) == kinds("name")
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_only_an_untied_umt5_needs_transformers_5(name):
+    """transformers 4 does not scale its logits."""
+    assert ("transformers 5" in page(sizes=NETWORKS[name])) == (name == "umt5")
 
 
 def test_a_decoder_deeper_than_its_encoder_is_said_to_have_no_cache():
