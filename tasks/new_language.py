@@ -2,12 +2,14 @@
 
     python -m tasks.new_language czech --size base
     python -m tasks.new_language --corpus "/data/*.txt" --name uk --size tiny
+    python -m tasks.new_language czech --kind modernbert --size small
     python -m tasks.new_language georgian --from google/umt5-small --keep ron,bul,eng
 
 The first command writes tasks/czech.py, gin/cs_t5x_base.gin and launch/cs_t5x_base.sh, which read
-FineWeb-2. The second writes such files for text of yours. Both print the three commands that
-follow: they train the vocabulary, train the model and convert it. Name a language by a code such
-as ces_Latn or cs, by its English name, or by its own name. --name gives the files another name.
+FineWeb-2. The second writes such files for text of yours, and the third an encoder: --kind is t5
+(the default), bert, roberta or modernbert. They print the three commands that follow: these train
+the vocabulary, train the model and convert it. Name a language by a code such as ces_Latn or cs, by
+its English name, or by its own name. --name gives the files another name.
 Without --size, the amount of text decides the size. The files are yours to change. If one of them
 exists, the command writes nothing; with --overwrite, it replaces them.
 
@@ -32,7 +34,8 @@ from common.errors import ROOT, UserError, guarded
 from tasks.languages import table
 from tasks.scaffold.added_language import AddedLanguage
 from tasks.scaffold.files import check_name, write
-from tasks.scaffold.pretraining import SIZES, PretrainingRecipe, suitable_size
+from tasks.scaffold.kinds import KINDS
+from tasks.scaffold.pretraining import PretrainingRecipe, suitable_size
 from tasks.scaffold.starting_model import open_model
 from tasks.scaffold.training_text import (
     ENGLISH,
@@ -49,9 +52,9 @@ def plan_addition(flags: argparse.Namespace, text: TrainingText) -> AddedLanguag
     Raises:
       UserError: there is no such model or language.
     """
-    if flags.size:
+    if flag := next((name for name in ("kind", "size") if getattr(flags, name)), None):
         raise UserError(
-            "--size",
+            f"--{flag}",
             why="is of a model from nothing, and --from has its own",
             to_set="leave it out",
         )
@@ -100,6 +103,11 @@ def _check(flags: argparse.Namespace) -> None:
         raise UserError("--corpus", why="needs a --name: --corpus '/data/*.txt' --name uk")
     if flags.name:
         check_name(flags.name, "--name")
+    sizes = KINDS[flags.kind or "t5"].sizes
+    if flags.size and flags.size not in sizes:
+        raise UserError(
+            "--size", flags.size, f"but --kind {flags.kind} has {', '.join(sizes)}", "name another"
+        )
 
 
 @guarded
@@ -118,7 +126,9 @@ def main(argv: list[str] | None = None) -> None:
     add("--documents", type=arguments.text, help=about)
     about = "what the files are called, such as uk; default by the language"
     add("--name", type=arguments.text, help=about)
-    add("--size", choices=SIZES, help="of the model; default by the amount of text")
+    add("--kind", choices=KINDS, help="of the model, default t5; the others are encoders")
+    sizes = KINDS["t5"].sizes
+    add("--size", choices=sizes, help="of the model; default by the amount of text")
     about = "add the language to this model: a hub name, a folder or a run"
     add("--from", dest="start", metavar="MODEL", type=arguments.text, help=about)
     about = "with --from: the languages that stay, such as ron,bul,eng; or all"
@@ -141,7 +151,8 @@ def main(argv: list[str] | None = None) -> None:
         print(text.summary)
         print(addition.report(write(addition.files(), ROOT, flags.overwrite)))
         return
-    recipe = PretrainingRecipe(text, flags.size or suitable_size(text))
+    kind = flags.kind or "t5"
+    recipe = PretrainingRecipe(text, flags.size or suitable_size(text, kind), kind)
     print(recipe.report(write(recipe.files(), ROOT, flags.overwrite)))
 
 

@@ -1,6 +1,6 @@
-"""A T5 pretrained from scratch: `python -m tasks.new_language NAME --size SIZE`.
+"""A model pretrained from scratch: `python -m tasks.new_language NAME --kind KIND --size SIZE`.
 
-    recipe = PretrainingRecipe(text, "base")
+    recipe = PretrainingRecipe(text, "base", "bert")
     recipe.files()                        # tasks/, gin/ and launch/, by path
     print(recipe.report(written))         # the commands that follow
 
@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from common.tables import amount, counted, data_size
 from tasks.scaffold.files import fill
-from tasks.scaffold.training_text import TrainingText
+from tasks.scaffold.kinds import KINDS, Kind, Size
+from tasks.scaffold.training_text import GAP, TrainingText
 
 # More repetitions of a corpus teach clearly less than new text (Muennighoff et al. 2023,
 # arXiv:2305.16264).
@@ -22,49 +23,13 @@ MOST_EPOCHS = 40  # beyond them, as good as nothing
 PIECES = ((1e9, 64_000), (1e8, 32_000), (5e6, 8_192), (0.0, 2_048))  # (least bytes of text, pieces)
 
 
-class Size(NamedTuple):
-    """How a T5 of one size is trained.
-
-    It suits texts of `tokens` or more. A step reads `batch` rows of `inputs` tokens, each of them
-    filled by `row_tokens` of text. `steps` are the fewest and the most, in multiples of `unit`. The
-    model is cut into `partitions`, which fit the memory of chips.
-    """
-
-    tokens: float = math.inf  # such a size is only trained if the user asks for it
-    template: str = "pretrain.gin"
-    batch: int = 128
-    inputs: int = 512
-    row_tokens: int = 568
-    steps: tuple[int, int] = (10_000, 2_000_000)
-    unit: int = 1_000
-    most_pieces: int = 64_000
-    partitions: int = 1
-
-
-SIZES = {
-    "tiny": Size(
-        tokens=0.0,
-        template="pretrain_tiny.gin",
-        batch=16,
-        inputs=128,
-        row_tokens=142,
-        steps=(300, 2_000),
-        unit=100,
-        most_pieces=8_192,
-    ),
-    "small": Size(tokens=5e7),
-    "base": Size(tokens=5e8),
-    "large": Size(),
-    "xl": Size(partitions=8),
-    "xxl": Size(partitions=16),
-}
 SMALLEST = "tiny"
 
 
-def suitable_size(text: TrainingText) -> str:
+def suitable_size(text: TrainingText, kind: str = "t5") -> str:
     """Return the size of a model that suits so much text, at most base."""
-    tokens = text.tokens_of(suitable_pieces(text))
-    return next(name for name in reversed(SIZES) if tokens >= SIZES[name].tokens)
+    tokens, sizes = text.tokens_of(suitable_pieces(text)), KINDS[kind].sizes
+    return next(name for name in reversed(sizes) if tokens >= sizes[name].tokens)
 
 
 def suitable_pieces(text: TrainingText) -> int:
@@ -73,30 +38,43 @@ def suitable_pieces(text: TrainingText) -> int:
 
 
 class PretrainingRecipe(NamedTuple):
-    """A task, a recipe and a script that train a T5 of a size on a text."""
+    """A task, a recipe and a script that train a model of a kind and a size on a text."""
 
     text: TrainingText
     size_name: str
+    kind_name: str = "t5"
+
+    @property
+    def kind(self) -> Kind:
+        """What all models of this kind have."""
+        return KINDS[self.kind_name]
 
     @property
     def size(self) -> Size:
         """How models of this size are trained."""
-        return SIZES[self.size_name]
+        return self.kind.sizes[self.size_name]
 
     @property
     def task(self) -> str:
         """The name of the task."""
-        return f"{self.text.short}_span_corruption"
+        return f"{self.text.short}_{self.kind.task}"
+
+    @property
+    def module(self) -> str:
+        """The module of `tasks` that registers it; a language may have one of each kind."""
+        return self.text.module + ("" if self.kind_name == "t5" else f"_{self.kind_name}")
 
     @property
     def name(self) -> str:
         """The name of the recipe, its script and its run."""
-        return f"{self.text.short}_t5x_{self.size_name}"
+        return f"{self.text.short}_{self.kind.recipe}_{self.size_name}"
 
     @property
     def vocabulary(self) -> str:
         """The path of the vocabulary, which is trained before the model."""
-        return f"vocabularies/{self.text.short}_{self.pieces}.model"
+        if self.kind_name == "t5":
+            return f"vocabularies/{self.text.short}_{self.pieces}.model"
+        return f"vocabularies/{self.text.short}_{self.kind_name}_{self.pieces}"
 
     @property
     def pieces(self) -> int:
@@ -130,7 +108,9 @@ class PretrainingRecipe(NamedTuple):
 
     def files(self) -> dict[str, str]:
         """Return the texts of the files to write, by path from the repository's root."""
-        text = self.text
+        text, size = self.text, self.size
+        options = [f'objective="{self.kind.objective}",'] * (self.kind_name != "t5")
+        options += ["cedilla=True,"] * text.cedilla
         task = fill(
             "pretrain.py",
             about=text.about,
@@ -138,28 +118,49 @@ class PretrainingRecipe(NamedTuple):
             task=self.task,
             source=text.source,
             vocabulary=self.vocabulary,
-            cedilla="cedilla=True," if text.cedilla else "",
+            options="\n".join(options),
         )
+        is_tiny = self.size_name == SMALLEST
+        period = self.steps // 4 if is_tiny else 10_000
+        sentence = text.sentence.replace(GAP, self.kind.gap)
         recipe = fill(
-            self.size.template,
+            size.template,
+            title=self.kind.title,
+            kind=self.kind_name,
             size=self.size_name,
             language=text.about.partition(":")[0],
-            module=text.module,
+            module=self.module,
             recipe=self.name,
             task=self.task,
             vocabulary=self.vocabulary,
             pieces=self.pieces,
             counted_pieces=f"{self.pieces:,}",
             steps=self.steps,
-            period=self.steps // 4,
-            infill=f"INFILL_SENTENCES = ({text.sentence!r},)" if text.sentence else "",
-            partitions=self.size.partitions,
+            batch=size.batch,
+            inputs=size.inputs,
+            period=period,
+            evaluation=f"EVAL_PERIOD = {period}\nEVAL_STEPS = 3" if is_tiny else "",
+            infill=f"INFILL_SENTENCES = ({sentence!r},)" if sentence else "",
+            dropout=0.0 if is_tiny else self.kind.dropout,
+            network="\n".join(self._network),
+            partitions=size.partitions,
+            rate=size.rate,
+            warmup=int(self.steps * size.warmup),
         )
         return {
-            f"tasks/{text.module}.py": task,
+            f"tasks/{self.module}.py": task,
             f"gin/{self.name}.gin": recipe,
             f"launch/{self.name}.sh": fill("launch.sh", recipe=self.name),
         }
+
+    @property
+    def _network(self) -> list[str]:
+        """The lines of an encoder's recipe that set its network."""
+        fields = [f"vocab_size = {self.pieces}"]
+        fields += [field.format(inputs=self.size.inputs) for field in self.kind.network]
+        if self.size_name == SMALLEST:
+            fields.append("dtype = 'float32'  # a CPU is not faster with bfloat16")
+        return [f"network.{self.kind.configuration}.{field}" for field in fields]
 
     def report(self, written: Sequence[str]) -> str:
         """Return what the corpus holds, what was written, and the three commands that follow."""
@@ -171,16 +172,23 @@ class PretrainingRecipe(NamedTuple):
                 "",
                 "Now train the vocabulary, then the model (first with --dry_run, which checks "
                 "all), and convert it:",
-                f"  python -m vocabulary.train {self.text.flags} \\",
+                f"  python -m vocabulary.train {self._vocabulary_flags} \\",
                 f"    --size {self.pieces} --out {self.vocabulary}",
                 f"  bash launch/{self.name}.sh",
                 f"  bash convert/convert.sh runs/{self.name}",
             ]
         )
 
+    @property
+    def _vocabulary_flags(self) -> str:
+        """The flags of `vocabulary.train` but the size and the path."""
+        kind, rare = self.kind, self.kind.rare_flags if self.text.has_large_script else ""
+        return " ".join(filter(None, [kind.vocabulary_flags, self.text.flags, rare]))
+
     def _assessment(self) -> list[str]:
         """Return whether the text suits the size, as lines."""
         text, size, steps = self.text, self.size, self.steps
+        others = f"add it to a model that knows others (--from {self.kind.multilingual} --keep eng)"
         epochs = float(f"{steps * self.epochs_per_step:.2g}")
         if self.lacks_text:
             enough = text.text_bytes * size.steps[0] * self.epochs_per_step / EPOCHS
@@ -188,19 +196,17 @@ class PretrainingRecipe(NamedTuple):
                 f"{data_size(text.text_bytes)} are too little text to learn a language from: the "
                 f"smallest recipe suits {data_size(enough)} or more. Its {steps:,} steps read all "
                 f"of this text {epochs:,.15g} times, so that the model learns it by heart. Add "
-                "text, or add the language to a model that knows others (--from google/umt5-small "
-                "--keep eng)."
+                f"text, or {others}."
             ]
-        suitable = suitable_size(text)
+        suitable = suitable_size(text, self.kind_name)
         lines = [
             f"about {amount(self.tokens)} tokens, which suit a model of --size {suitable}",
             f"{steps:,} steps of {size.batch} rows of {size.inputs} tokens are about "
             f"{counted(epochs, 'epoch', ',.15g')}",
         ]
-        if self.tokens < min(size.tokens, SIZES["base"].tokens):
+        if self.tokens < min(size.tokens, self.kind.sizes["base"].tokens):
             lines.append(
-                f"That is little text for {self.size_name}: take --size {suitable}, continue from "
-                "mT5 (gin/ro_mt5x_base.gin shows how), or add other corpora "
-                "(tasks/languages/public.py)"
+                f"That is little text for {self.size_name}: take --size {suitable}, {others}, or "
+                "add other corpora (tasks/languages/public.py)"
             )
         return lines

@@ -24,9 +24,9 @@ from tasks.scaffold.token_estimate import CHARACTERS, bytes_a_token
 BYTES_PER_TOKEN = 4  # roughly
 _UNKNOWN_BYTES = 1e9  # assumed size of a corpus of unknown size
 _VOCABULARY_DOCUMENTS = 2_000_000  # number of documents that the vocabulary is trained on
-# Scripts with thousands of characters: rare ones are written in bytes.
+# Scripts with thousands of characters, of which rare ones become no pieces.
 _LARGE_SCRIPTS = ("Hani", "Hang", "Jpan", "Yiii")
-_RARE_IN_BYTES = " --byte_fallback --character_coverage 0.9995"
+GAP = "<extra_id_0>"  # in place of hidden words
 # If a name means several languages, those with this share of the largest one's text count.
 _AMBIGUOUS_SHARE = 0.05
 
@@ -51,6 +51,7 @@ class TrainingText:
     flags: str = ""
     summary: str = ""
     cedilla: bool = False
+    has_large_script: bool = False
     sentence: str = ""
     sample: tuple[str, ...] = dataclasses.field(default=(), repr=False)
 
@@ -107,7 +108,6 @@ def language_text(language: Language, name: str | None = None) -> TrainingText:
     cedilla = language.code == "ron_Latn"
     flags = f"--corpus {FINEWEB2} --config {language.code} --max_documents {_VOCABULARY_DOCUMENTS}"
     flags += " --cedilla" if cedilla else ""
-    flags += _RARE_IN_BYTES if script in _LARGE_SCRIPTS else ""
     return TrainingText(
         about=f"{language.name}: pretraining on FineWeb-2",
         module=name or module,
@@ -121,6 +121,7 @@ def language_text(language: Language, name: str | None = None) -> TrainingText:
         f"{language.words:,} words in {language.parquet_bytes / 1e9:,.1f} GB of parquet "
         f"({FINEWEB2}, ODC-By)",
         cedilla=cedilla,
+        has_large_script=script in _LARGE_SCRIPTS,
     )
 
 
@@ -198,5 +199,5 @@ def sentence_with_gap(texts: Iterable[str]) -> str:
     for text in texts:
         words = text.split()[:10]
         if len(words) == 10 and max(map(len, words)) < 20:
-            return " ".join([*words[:5], "<extra_id_0>", *words[7:]])
+            return " ".join([*words[:5], GAP, *words[7:]])
     return ""

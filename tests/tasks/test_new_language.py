@@ -1,11 +1,15 @@
 """The command writes the files of a language and prints what follows, or refuses its flags."""
 
+import re
+
 import pytest
 
+from fakes.clone import Clone
 from fakes.paths import ROOT
 from fakes.refuses import refuses
 from tasks import new_language
 from tasks.scaffold import files
+from tasks.scaffold.kinds import KINDS
 
 
 def refuse(words):
@@ -23,6 +27,8 @@ def refuse(words):
         (["czech", "--name", "new_language", "--overwrite"], "--name", "new_language"),
         (["serbian"], "serbian", ...),
         (["czech", "--keep", "ron"], "--from and --keep", ...),
+        (["czech", "--kind", "bert", "--size", "xl"], "--size", "xl"),
+        (["czech", "--kind", "t5", "--from", "x", "--keep", "all"], "--kind", ...),
     ],
 )
 def test_what_is_not_clear_is_asked_for(words, setting, value):
@@ -60,3 +66,21 @@ def test_existing_files_are_kept(tmp_path, monkeypatch, capsys):
     assert "--config ces_Latn " in said
     assert "--cedilla" not in said
     assert "\n  bash launch/cs_t5x_base.sh\n" in said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_commands_that_are_printed_run(kind, tmp_path):
+    clone = Clone(tmp_path, None)
+    words = f"--corpus 'data/ro_mini/train-*.jsonl' --name zz --size tiny --kind {kind}"
+    printed = clone.run(f"python -m tasks.new_language {words}")
+    vocabulary, train, convert = re.findall(
+        r"^  ((?:python|bash) (?:.*\\\n)*.*)", printed, re.MULTILINE
+    )
+    clone.run(vocabulary)
+    assert "fails" not in clone.run(f"{train} --dry_run")
+    few = "TRAIN_STEPS=2 EVAL_PERIOD=2 utils.create_learning_rate_scheduler.warmup_steps=1"
+    clone.run(f"{train} {' '.join(f'--gin.{setting}' for setting in few.split())}")
+    clone.run(convert)
+    recipe = train.split("/")[1].removesuffix(".sh")
+    assert (tmp_path / f"runs/{recipe}_hf/checkpoint_2/config.json").is_file()

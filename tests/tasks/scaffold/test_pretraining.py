@@ -15,7 +15,8 @@ from tasks import corpora
 from tasks.corpus.source import CorpusSource
 from tasks.languages import table
 from tasks.look.sample import draw
-from tasks.scaffold.pretraining import MOST_EPOCHS, SIZES, PretrainingRecipe, suitable_size
+from tasks.scaffold.kinds import KINDS
+from tasks.scaffold.pretraining import MOST_EPOCHS, PretrainingRecipe, suitable_size
 from tasks.scaffold.token_estimate import bytes_a_token
 from tasks.scaffold.training_text import language_text, own_text
 
@@ -100,9 +101,45 @@ def test_the_recipe_is_that_of_romanian_with_other_names():
     added = {"import tasks.czech", "from t5x import partitioning", "  keep "}
     added |= {"partitioning.PjitPartitioner.num_partitions "}
     assert settings_of(czech("tiny")) - added == romanian("ro_t5x_tiny") - expected
-    for name, size in SIZES.items():
+    for name, size in KINDS["t5"].sizes.items():
         assert f"num_partitions = {size.partitions}\n" in czech(name)
         assert name == "tiny" or (ROOT / f"t5x/examples/t5/t5_1_1/{name}.gin").exists()
+
+
+@pytest.mark.parametrize("kind", ["roberta", "modernbert"])
+def test_the_recipe_of_an_encoder_is_that_of_romanian_with_other_names(kind):
+    romanian = settings_of((ROOT / f"gin/ro_{kind}_base.gin").read_text())
+    recipe = PretrainingRecipe(text_of("czech"), "base", kind)
+    czech = settings_of(recipe.files()[f"gin/cs_{kind}_base.gin"])
+    only_romanian = {
+        "import tasks.romanian",
+        "VOCABULARY_FILE ",
+        "utils.SaveCheckpointConfig.period ",
+    }
+    only_romanian |= {name for name in romanian if name.startswith("tasks.vocabularies.ro_")}
+    only_romanian |= {"trainer.Trainer.num_microbatches ", "from t5x import trainer"}
+    added = {f"import tasks.czech_{kind}", "utils.SaveCheckpointConfig:"}
+    added |= {"  period ", "  keep ", "  save_dataset ", "network.BertConfig.max_length "}
+    assert czech - added == romanian - only_romanian
+
+
+def test_every_size_of_a_kind_has_a_gin_file_and_a_template():
+    for name, kind in KINDS.items():
+        package = "t5/t5_1_1" if name == "t5" else f"encoder/{name}"
+        for size in kind.sizes:
+            assert (ROOT / f"t5x/examples/{package}/{size}.gin").exists()
+            recipe = PretrainingRecipe(text_of("ja"), size, name)
+            task, gin, _ = recipe.files().values()
+            assert f"import tasks.{recipe.module}\n" in gin
+            assert ('objective="' in task) == (name != "t5")
+            assert ("--byte_fallback" in recipe.report([])) == (name == "t5")
+
+
+def test_kinds_of_a_language_share_no_file_task_or_vocabulary():
+    recipes = [PretrainingRecipe(text_of("czech"), "base", kind) for kind in KINDS]
+    for column in ("task", "vocabulary"):
+        assert len({getattr(recipe, column) for recipe in recipes}) == len(KINDS)
+    assert len({path for recipe in recipes for path in recipe.files()}) == 3 * len(KINDS)
 
 
 def test_size_vocabulary_and_steps_follow_from_the_amount_of_text():
