@@ -36,6 +36,27 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_addoption(parser):
+    about = "run every M-th of the chosen tests, from the N-th on: 1/3, 2/3 and 3/3 are all"
+    text = lambda part: slice_of(part) and part  # pytest-xdist sends it to its processes
+    parser.addoption("--part", metavar="N/M", type=text, default="1/1", help=about)
+
+
+def slice_of(part):
+    """Return the slice of a part; tests of a file last similarly long, so that parts do too."""
+    number, parts = map(int, part.split("/"))
+    if not 1 <= number <= parts:
+        raise ValueError
+    return slice(number - 1, None, parts)
+
+
+@pytest.hookimpl(trylast=True)  # after those that `-m` and `-k` leave out
+def pytest_collection_modifyitems(config, items):
+    chosen = items[slice_of(config.getoption("part"))]
+    config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+    items[:] = chosen
+
+
 def pytest_configure(config):
     if not hasattr(config, "workerinput"):
         os.environ[PROGRAMS] = tempfile.mkdtemp(prefix="t5x-test-programs-")

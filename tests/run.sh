@@ -3,6 +3,7 @@
 #   bash tests/run.sh                  what must pass before anything is merged
 #   bash tests/run.sh -k checkpoints   the tests with that in their name
 #   bash tests/run.sh --slow           only the tests that take minutes
+#   bash tests/run.sh --slow --part 2/3    every third of them, from the second on
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../launch/environment.sh"
 answer_help "$@"
