@@ -17,6 +17,7 @@ from t5x.kernels import (
     gpu_norm,
     local_attention,
     reference,
+    select,
     tpu,
     xla,
 )
@@ -163,6 +164,14 @@ def test_a_fully_masked_row_attends_evenly_and_has_no_gradient(attend):
     loss = lambda q, k, v, bias: attend(q, k, v, mask, bias)[1, 2].sum()
     for gradient in jax.grad(loss, (0, 1, 3))(q, k, v, bias):
         np.testing.assert_array_equal(gradient, 0)
+
+
+@pytest.mark.parametrize("dtype", NEAR)
+def test_what_attention_keeps_for_its_gradient_is_not_rounded_once_more(dtype):
+    arrays = [normal(2, 8, 2, 4, seed=n).astype(dtype) for n in range(3)]
+    attend = lambda *qkv: xla.attend(*qkv, None, None).astype(jnp.float32).sum()
+    step = jax.grad(jax.checkpoint(attend, policy=select.REMAT["minimal"]), (0, 1, 2))
+    assert "reduce_precision" not in str(jax.make_jaxpr(step)(*arrays))
 
 
 @pytest.mark.parametrize("near", [0, 4 * 2 * 16 * 16 * 2, 1e9])  # one head at a time, two, all
