@@ -24,6 +24,7 @@ from absl import logging
 
 from common.errors import Failure, UserError
 
+OVERWRITE_HELP = "replace what --out names"
 _SUFFIX, _LOCK, _OLD = ".part", "lock", "old"
 _OF_DISKS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 _CURRENT_FOLDER, _EXCHANGE = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
@@ -100,6 +101,21 @@ def staged_folder(folder: Path, overwrite: bool = False) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
+def named_disk(place: str | Path, inside: Path | None = None) -> Iterator[None]:
+    """Name the place in the error of a disk that names no file, or one `inside`, as a Failure.
+
+    A write to an open file does not know its name.
+    """
+    try:
+        yield
+    except OSError as error:
+        named = error.filename and not (inside and str(error.filename).startswith(str(inside)))
+        if named or error.errno not in _OF_DISKS:
+            raise
+        raise Failure(str(place), why=f"cannot be written ({error.strerror})") from error
+
+
+@contextlib.contextmanager
 def _made(folders: Iterable[Path]) -> Iterator[None]:
     """Make folders, and remove at the end those that were made and are empty."""
     absent = {f for folder in folders for f in (folder, *folder.parents) if not f.exists()}
@@ -119,17 +135,11 @@ def _workplace(parent: Path, name: str) -> Iterator[Path]:
     _remove_abandoned(parent, name)
     work = Path(tempfile.mkdtemp(prefix=f".{name}.", suffix=_SUFFIX, dir=parent))
     try:
-        with open(work / _LOCK, "w") as lock:
+        with named_disk(parent, work), open(work / _LOCK, "w") as lock:
             with contextlib.suppress(OSError):  # a file system without locks
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 print("locked", file=lock, flush=True)
             yield work
-    except OSError as error:
-        outside = error.filename and not str(error.filename).startswith(str(work))
-        if error.errno not in _OF_DISKS or outside:
-            raise
-        why = f"cannot be written ({error.strerror}), so nothing was left there"
-        raise Failure(str(parent), why=why) from error
     finally:
         shutil.rmtree(work, ignore_errors=True)
 

@@ -30,6 +30,7 @@ from absl import logging as absl_logging
 
 from common import arguments, tables
 from common.errors import guarded
+from common.new_files import replace_file
 from preflight import here
 from preflight.aot.recipe import Recipe
 from preflight.checks import checklist
@@ -90,7 +91,8 @@ def main(argv: list[str] | None = None) -> int:
             row.check: {k: v for k, v in vars(row).items() if k != "check"} for row in results
         }
         content = {"recipe": recipe.name, "slice": tpu.name, "checks": checks}
-        Path(flags.json).write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+        text = json.dumps(content, indent=2, ensure_ascii=False)
+        replace_file(flags.json, f"{text}\n".encode())
     return status
 
 

@@ -37,6 +37,7 @@ import seqio
 from absl import logging
 
 from common import log
+from common.new_files import named_disk
 from common.tables import CheckResult
 from common.waiting import waiting
 from t5x import gin_utils, schedules
@@ -317,7 +318,7 @@ def run(
     The arguments are those of `train`.
     """
     trainer, plan, model = ready.trainer, ready.plan, ready.trainer.model
-    with Lease(model_dir, take_over) as lease:
+    with named_disk(model_dir), Lease(model_dir, take_over) as lease:
         log.write_to(model_dir, jax.process_index())
         # Stream and state: of the newest checkpoint that can be read, which may be a newer one
         # than `ready` knows, of a run that has held the lease until now.

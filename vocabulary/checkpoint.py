@@ -26,7 +26,7 @@ import numpy as np
 from common import arguments, tables
 from common.errors import UserError
 from common.gin_reader import Bindings
-from common.new_files import staged_folder
+from common.new_files import OVERWRITE_HELP, check_empty, check_new, staged_folder, write_files
 from common.tables import WARNING, CheckResult, judged, passed
 from convert import atomic_output, publishable, weight_map
 from convert.formats.sentencepiece_model import read_model
@@ -59,6 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     about = "the new model, or with --checkpoint the new run"
     add("--out", type=arguments.text, required=True, help=about)
     add("--checkpoint", help="a T5X run or checkpoint to change too; --out is then a new run")
+    add("--overwrite", action="store_true", help=OVERWRITE_HELP)
     add("--dry_run", action="store_true", help="print the table, and write nothing")
     about = "the network if the checkpoint has no gin: t5_1_1/base, a .gin, or a .json"
     add("--network", help=about)
@@ -66,10 +67,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def check_out(args: argparse.Namespace) -> None:
     """Raise UserError if `args.out` cannot be written."""
-    if args.checkpoint:
+    if args.checkpoint or os.path.isdir(args.out):
         arguments.check_output_folder("--out", args.out)
     else:
         arguments.check_output_file("--out", args.out)
+    if args.checkpoint:
+        check_empty(Path(args.out))
+    elif not args.overwrite:
+        check_new([args.out, _rows_file(args.out)])
 
 
 def open_pieces(args: argparse.Namespace) -> Pieces:
@@ -116,7 +121,7 @@ def finish(
         path = os.path.join(args.out, change.new.in_run)
         checks += write_run(args.checkpoint, change, Path(args.out), args.network, args.dry_run)
     elif not args.dry_run:
-        _write_vocabulary(change, path)
+        _write_vocabulary(change, path, args.overwrite)
     if not args.dry_run:
         checks += check_vocabulary(path, len(change.rows))
         print(f"wrote {args.out}")
@@ -187,10 +192,13 @@ def check_same_pieces(change: VocabularyChange, texts: Iterable[str]) -> CheckRe
     return judged(name, True, f"{same:,} of {len(words):,}; the others use changed pieces")
 
 
-def _write_vocabulary(change: VocabularyChange, path: str) -> None:
-    change.new.write(path)
-    with open(os.path.splitext(path)[0] + ".rows.json", "w", encoding="utf-8") as file:
-        json.dump(change.sources, file)
+def _write_vocabulary(change: VocabularyChange, path: str, overwrite: bool = False) -> None:
+    rows = {_rows_file(path): json.dumps(change.sources).encode()}
+    write_files(change.new.files(path) | rows, overwrite)
+
+
+def _rows_file(path: str) -> str:
+    return os.path.splitext(path)[0] + ".rows.json"
 
 
 def write_run(
@@ -246,7 +254,7 @@ def _publishable(change: VocabularyChange, sizes: Sizes) -> CheckResult:
     """Check that Hugging Face has such a network and vocabulary; raise UserError if not."""
     with tempfile.TemporaryDirectory() as name:
         (Path(name) / model_dir.GIN_FILES[0]).write_text(rewrite.gin_of(sizes))
-        change.new.write(os.path.join(name, change.new.in_run))
+        write_files(change.new.files(os.path.join(name, change.new.in_run)))
         described = publishable.describe(model_dir.TrainedRun(name, {}))
         compared = publishable.check_export(model_dir.TrainedRun(name, {}), described, [])
     return judged("publishable", True, str(compared))

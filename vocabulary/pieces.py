@@ -22,9 +22,9 @@ from convert.formats.sentencepiece_model import (
     SentencePiece,
     append_sentinels,
     keep_character,
+    model_files,
     processor,
     sentinel_ids,
-    write_model,
 )
 from convert.run.model_dir import VOCABULARY
 from tasks.text.normalize import is_letter
@@ -82,8 +82,8 @@ class Pieces(abc.ABC):
         """Return the change to a vocabulary of kept ids, ascending (None: all), and new pieces."""
 
     @abc.abstractmethod
-    def write(self, path: str) -> None:
-        """Write the file or folder `path`."""
+    def files(self, path: str) -> dict[str, bytes]:
+        """Return the contents of the file or folder `path`, by path."""
 
     def parts(self, i: int) -> set[int]:
         """Return `i` and the ids without which encoding would never give it."""
@@ -219,9 +219,9 @@ class SentencePieces(Pieces):
             )
         return [(ids[number],) for number in reversed(range(NUM_SENTINELS))]
 
-    def write(self, path: str) -> None:
-        """Write the model `path` and the listing beside it."""
-        write_model(self.model, path)
+    def files(self, path: str) -> dict[str, bytes]:
+        """Return the contents of the model `path` and of the listing beside it."""
+        return model_files(self.model, path)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Removes and adds pieces of an encoder's tokenizer.json: Unigram (XLM-R) or BPE (ModernBERT).
 
     pieces = TokenizerPieces("xlm_r")                   # a folder with tokenizer.json
-    pieces.change(kept).new.write("runs/xlm_r_small/tokenizer")
+    write_files(pieces.change(kept).new.files("runs/xlm_r_small/tokenizer"))
 
 BPE joins the pair of neighbours whose merge comes first, again and again. A merge is kept if both
 parts and the result are kept, in the old order. So the merges behind a kept piece are kept, and a
@@ -20,7 +20,6 @@ import tokenizers
 
 from common import small_files, special_tokens
 from common.errors import UserError
-from common.new_files import replace_file
 from convert.run.vocabulary import TOKENIZER
 from tasks.tokenizer_vocabulary import TOKENIZER_FILE, TokenizerVocabulary
 from vocabulary.pieces import NewPiece, Pieces, VocabularyChange
@@ -166,15 +165,15 @@ class TokenizerPieces(Pieces):
         sources = [new[name] if name in new else (self.ids[name],) for name in order]
         return VocabularyChange(self, TokenizerPieces(self.folder, content), sources)
 
-    def write(self, path: str) -> None:
-        """Write the folder `path`: tokenizer.json, and the names of the special tokens."""
-        os.makedirs(path, exist_ok=True)
+    def files(self, path: str) -> dict[str, bytes]:
+        """Return the files of the folder `path`: tokenizer.json and what names special tokens."""
+        contents = {f"{path}/{TOKENIZER_FILE}": _dumped(self.content)}
         for name in special_tokens.FILES:
             if os.path.exists(source := f"{self.folder}/{name}"):
                 config = small_files.read_json(source)
                 config.pop("added_tokens_decoder", None)  # has ids, and is in tokenizer.json
-                replace_file(f"{path}/{name}", _dumped(config))
-        replace_file(f"{path}/{TOKENIZER_FILE}", _dumped(self.content))
+                contents[f"{path}/{name}"] = _dumped(config)
+        return contents
 
 
 def _dumped(content: Mapping[str, Any]) -> bytes:

@@ -20,7 +20,7 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from common.errors import UserError
-from common.new_files import replace_file
+from common.new_files import write_files
 from vocabulary import files
 
 KINDS = ("wordpiece", "byte_bpe")
@@ -169,16 +169,18 @@ def _empty(kind: str, model: dict[str, Any], special: SpecialTokens) -> tokenize
     return tokenizer
 
 
-def write_folder(tokenizer: tokenizers.Tokenizer, folder: str, special: SpecialTokens) -> None:
-    """Write tokenizer.json and the names of the special tokens into `folder`, each atomically."""
-    os.makedirs(folder, exist_ok=True)
+def write_folder(
+    tokenizer: tokenizers.Tokenizer, folder: str, special: SpecialTokens, overwrite: bool = False
+) -> None:
+    """Write tokenizer.json and the names of the special tokens into `folder`, both or none."""
     config: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast"}
     config |= {f"{role}_token": name for role, name in special.tokens.items()}
     config["clean_up_tokenization_spaces"] = False
     names = ["input_ids", *(["token_type_ids"] if special.has_types else []), "attention_mask"]
     config["model_input_names"] = names
     content = json.dumps(config, indent=2, ensure_ascii=False) + "\n"
-    replace_file(os.path.join(folder, "tokenizer_config.json"), content.encode())
-    replace_file(
-        os.path.join(folder, "tokenizer.json"), (tokenizer.to_str(pretty=True) + "\n").encode()
-    )
+    contents = {
+        os.path.join(folder, "tokenizer.json"): f"{tokenizer.to_str(pretty=True)}\n".encode(),
+        os.path.join(folder, "tokenizer_config.json"): content.encode(),
+    }
+    write_files(contents, overwrite)

@@ -35,6 +35,7 @@ import sentencepiece
 
 from common import arguments, tables
 from common.errors import UserError, guarded
+from common.new_files import OVERWRITE_HELP, check_new
 from common.waiting import waiting
 from convert.formats.sentencepiece_model import (
     NUM_SENTINELS,
@@ -161,17 +162,9 @@ def _check_out(path: str, kind: str, overwrite: bool) -> None:
     if is_model != (kind == "sentencepiece"):
         must = "must be a folder, not end in .model" if is_model else "must end in .model"
         raise UserError("--out", path, f"but {must}, for --kind {kind}")
-    folder = os.path.dirname(path) or "." if is_model else path
-    arguments.check_output_folder("--out", folder)
-    os.makedirs(folder, exist_ok=True)
-    target = path if is_model else os.path.join(path, "tokenizer.json")
-    if os.path.exists(target) and not overwrite:
-        raise UserError(
-            "--out",
-            path,
-            "which exists, and models trained with it need it unchanged",
-            "give another name, or --overwrite",
-        )
+    arguments.check_output_folder("--out", os.path.dirname(path) or "." if is_model else path)
+    if not overwrite:
+        check_new([path if is_model else os.path.join(path, "tokenizer.json")])
 
 
 def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -193,7 +186,7 @@ def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--character_coverage", type=real, default=0.9999, help=about)
     about = "most lines to keep, drawn from all; repeated ones count once"
     add("--max_lines", type=number, default=5_000_000, help=about)
-    add("--overwrite", action="store_true", help="replace an existing --out")
+    add("--overwrite", action="store_true", help=OVERWRITE_HELP)
     add("--beside", type=arguments.text, help=BESIDE_HELP)
     args = parser.parse_args(argv)
     check_size(args.size)
@@ -222,14 +215,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     with _progress(f"{stage} ({len(sample) - len(distinct):,} repeated ones are left out)"):
         if args.kind == "sentencepiece":
             settings |= {"byte_fallback": args.byte_fallback, "joiner": writes_joiners(first)}
-            write_model(train_vocabulary(distinct, args.size, **settings), args.out)
+            write_model(train_vocabulary(distinct, args.size, **settings), args.out, args.overwrite)
         else:
             name = args.special_tokens or tokenizer_training.DEFAULT_SPECIAL_TOKENS[args.kind]
             special = tokenizer_training.SPECIAL_TOKENS[name]
             tokenizer = tokenizer_training.train_tokenizer(
                 distinct, args.kind, args.size, special_tokens=special, **settings
             )
-            tokenizer_training.write_folder(tokenizer, args.out, special)
+            tokenizer_training.write_folder(tokenizer, args.out, special, args.overwrite)
     print(f"wrote {args.out}: {args.size:,} pieces in {time.monotonic() - start:.0f} s")
     covered = coverage(args.out, first[:_LINES_FOR_REPORT], args.beside)
     return tables.show([*check_vocabulary(args.out, args.size), *covered])

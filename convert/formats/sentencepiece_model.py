@@ -25,7 +25,7 @@ from google.protobuf.message import DecodeError
 from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[attr-defined]  # no stub
 
 from common.errors import UserError
-from common.new_files import replace_file
+from common.new_files import write_files
 
 SentencePiece = ModelProto.SentencePiece
 NUM_SENTINELS = 100  # number of T5's sentinels
@@ -71,11 +71,18 @@ def sentinel_ids(model: ModelProto) -> dict[int, int]:
     return sentinels((piece.piece, i) for i, piece in enumerate(model.pieces))
 
 
-def write_model(model: ModelProto, path: str) -> None:
-    """Write `path` and, next to it, the `.vocab` listing of pieces and scores, each atomically."""
+def model_files(model: ModelProto, path: str) -> dict[str, bytes]:
+    """Return the contents of `path` and of the `.vocab` listing of pieces and scores next to it."""
     listing = "".join(f"{piece.piece}\t{piece.score:g}\n" for piece in model.pieces)
-    replace_file(path, model.SerializeToString(deterministic=True))
-    replace_file(os.path.splitext(path)[0] + ".vocab", listing.encode())
+    return {
+        path: model.SerializeToString(deterministic=True),
+        os.path.splitext(path)[0] + ".vocab": listing.encode(),
+    }
+
+
+def write_model(model: ModelProto, path: str, overwrite: bool = False) -> None:
+    """Write `model_files`; see `new_files.write_files`."""
+    write_files(model_files(model, path), overwrite)
 
 
 def processor(model: ModelProto) -> sentencepiece.SentencePieceProcessor:

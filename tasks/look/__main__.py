@@ -22,6 +22,7 @@ from collections.abc import Sequence
 
 from common import arguments
 from common.errors import UserError, guarded
+from common.new_files import replace_file
 from common.secrets import public
 from tasks import registered
 from tasks.corpus import slices
@@ -63,8 +64,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     arguments.check_output_file("--html", path)
     drawn = draw_texts(flags) if is_corpus(flags.corpus) else draw(flags)
     print(page.render_text(drawn))
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(page.render_html(drawn))
+    replace_file(path, page.render_html(drawn).encode())
     print(f"\nwrote {os.path.abspath(path)}")
 
 

@@ -15,6 +15,7 @@ import re
 import string
 
 from common.errors import ROOT, UserError
+from common.new_files import write_files
 from common.secrets import is_signed, public
 
 _TEMPLATES = pathlib.Path(__file__).with_name("templates")
@@ -72,16 +73,9 @@ def write(texts: dict[str, str], root: pathlib.Path, overwrite: bool) -> list[st
 
     Raises:
       UserError: one exists, and `overwrite` is not set.
+      Failure: the disk is full.
     """
-    existing = [path for path in texts if (root / path).exists()]
-    if existing and not overwrite:
-        raise UserError(
-            " and ".join(existing),
-            why="exist",
-            to_set="train with them, remove them, or give --overwrite",
-        )
-    for path, text in texts.items():
-        (root / path).write_text(text)
+    write_files({str(root / path): text.encode() for path, text in texts.items()}, overwrite)
     return list(texts)
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from common import new_files
 from common.errors import Failure
-from common.new_files import replace_file, staged_folder, write_files
+from common.new_files import named_disk, replace_file, staged_folder, write_files
 from fakes.paths import PYTHONPATH
 from fakes.refuses import refuses
 
@@ -110,6 +110,19 @@ def test_a_full_disk_is_named_and_nothing_is_left(tmp_path, monkeypatch, number,
     with refuses(tmp_path, kind=Failure), full_disk():
         write_files({str(tmp_path / "a"): bytes(200)}, overwrite=True)
     assert tree(tmp_path) == {"a": b"old"}
+
+
+def test_the_place_of_an_open_file_is_named(tmp_path):
+    with refuses("runs/x", kind=Failure), named_disk("runs/x"), full_disk():
+        with open(tmp_path / "a", "wb", buffering=0) as file:
+            file.write(bytes(100))
+            file.write(b"1")
+    for error in (
+        FileNotFoundError(errno.ENOENT, "no", "a"),
+        OSError(errno.ENOSPC, "no", "/tmp/a"),
+    ):
+        with pytest.raises(OSError, match="no"), named_disk("runs/x"):
+            raise error  # which names its file
 
 
 def test_a_folder_appears_complete_or_not_at_all(tmp_path):

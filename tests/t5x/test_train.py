@@ -1,6 +1,7 @@
 """Complete runs: they learn, resume exactly after any end, and reject bad settings early."""
 
 import dataclasses
+import errno
 import json
 import os
 import shutil
@@ -13,7 +14,7 @@ import seqio
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.util.tensor_util import make_ndarray
 
-from common.errors import UserError
+from common.errors import Failure, UserError
 from fakes import toy
 from fakes.refuses import refuses
 from t5x import checkpoints, optimizers, schedules
@@ -109,6 +110,14 @@ def test_a_run_learns_and_leaves_what_it_promises(undisturbed):
 
 def same_states(a, b):
     jax.tree.map(np.testing.assert_array_equal, a, b)
+
+
+def test_a_full_disk_names_the_run(tmp_path):
+    def write_config(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with refuses(tmp_path, kind=Failure):
+        run(tmp_path, summarize_config_fn=write_config)
 
 
 def test_a_killed_run_resumes_exactly(undisturbed, tmp_path):

@@ -7,6 +7,7 @@ import pytest
 import tokenizers
 import transformers
 
+from common.new_files import write_files
 from convert import from_hf
 from convert.run import rewrite
 from fakes import tokenizer_files
@@ -37,7 +38,7 @@ def pieces(request, tmp_path_factory):
 
 def given_by(pieces, folder):
     """The ids by name in the published tokenizer, as transformers loads it from a written one."""
-    pieces.write(str(folder))
+    write_files(pieces.files(str(folder)), overwrite=True)
     return transformers.AutoTokenizer.from_pretrained(folder).get_vocab()
 
 
@@ -85,7 +86,7 @@ def test_a_tokenizer_that_pads_does_so_with_the_new_id(tmp_path):
     assert pieces.ids["<mask>"] == 300
     usage, _ = trim.count_and_sample(pieces, LINES[:2], 0)
     small = trim.trim(pieces, usage, 256).new
-    small.write(str(tmp_path / "small"))
+    write_files(small.files(str(tmp_path / "small")))
     loaded = tokenizers.Tokenizer.from_file(str(tmp_path / "small/tokenizer.json"))
     assert loaded.padding["pad_id"] == loaded.token_to_id("<mask>") == 255
 

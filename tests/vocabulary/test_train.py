@@ -1,24 +1,33 @@
 """Training gives exactly the pieces asked for, the same files every time, for T5 and encoders."""
 
+import errno
+import functools
+import itertools
 import json
+import os
 import re
+import shutil
+from pathlib import Path
 
 import pytest
 import sentencepiece
 import tensorflow as tf
 
-from common import tables
+from common import new_files, tables
+from common.errors import Failure
 from common.tables import OK
 from convert.formats.sentencepiece_model import read_model, sentinel_ids
+from fakes import tokenizer_files
 from fakes.paths import ROOT
 from fakes.refuses import refuses
 from tasks import vocabularies
 from tasks.text.tokenize import batch_encoder
-from vocabulary import corpus, train
+from vocabulary import checkpoint, corpus, extend, train, trim
 from vocabulary.check import check_vocabulary, same_ids
 from vocabulary.tokenizer_training import SPECIAL_TOKENS, train_tokenizer, write_folder
 
 MINI = str(ROOT / "data" / "ro_mini" / "train-*.jsonl")
+VALIDATION = str(ROOT / "data" / "ro_mini" / "validation.jsonl")
 BUNDLED = ROOT / "data" / "ro_mini" / "wordpiece"
 KINDS = ("sentencepiece", "wordpiece", "byte_bpe")
 
@@ -208,7 +217,7 @@ def test_rare_characters_beyond_the_coverage_are_left_out(lines):
 # --- the command
 
 
-def test_the_command_writes_checks_and_overwrites_nothing(tmp_path, capsys):
+def test_the_command_writes_and_checks(tmp_path, capsys):
     out = tmp_path / "new" / "ro.model"
     train.main(["--corpus", MINI, "--size", "512", "--out", str(out)])
     printed = capsys.readouterr()
@@ -220,10 +229,87 @@ def test_the_command_writes_checks_and_overwrites_nothing(tmp_path, capsys):
     assert len(listing) == 512
     assert listing[0] == "<pad>\t0"
     assert listing[-1] == "▁<extra_id_0>\t0"
-    out.write_bytes(b"precious")
-    with refuses("--out", str(out)):
-        train.main(["--corpus", MINI, "--size", "512", "--out", str(out)])
-    assert out.read_bytes() == b"precious"
+
+
+TRAINING = ["--corpus", VALIDATION, "--size", "512", "--out"]
+CHANGING = {
+    "extend": lambda model, out: extend.main([model, "--pieces", "words.txt", *out]),
+    "trim": lambda model, out: trim.main([model, "--corpus", VALIDATION, *out]),
+    "extend encoder's": lambda model, out: extend.main(["bpe", "--corpus", VALIDATION, *out]),
+    "trim encoder's": lambda model, out: trim.main(["bpe", "--corpus", VALIDATION, *out]),
+}
+COMMANDS = CHANGING | {
+    "train": lambda model, out: train.main([*TRAINING, *out[1:]]),
+    "train encoder's": lambda model, out: train.main(["--kind", "byte_bpe", *TRAINING, *out[1:]]),
+}
+
+
+def contents(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def sources(tmp_path, monkeypatch):
+    """A folder with the sources of all commands, which is the current one."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "words.txt").write_text("constituțională\n", encoding="utf-8")
+    shutil.copy(ROOT / "data/ro_mini/ro_mini.model", "old.model")
+    tokenizer_files.byte_bpe(tmp_path / "bpe")
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_no_command_replaces_files_unless_told_to(name, sources, monkeypatch):
+    """Neither those that are there at its start, nor those that appear while it works."""
+    out = "new" if name.endswith("encoder's") else "new.model"
+    command = functools.partial(COMMANDS[name], "old.model")
+    command(["--out", out])
+    new = contents(sources)
+    with refuses() as refusal:
+        command(["--out", out])
+    assert refusal.value.setting.startswith(out)
+    monkeypatch.setattr(new_files, "check_new", lambda _: None)
+    for module in (train, checkpoint):
+        monkeypatch.setattr(module, "check_new", lambda _: None)
+    with refuses():
+        command(["--out", out])
+    assert contents(sources) == new
+    command(["--out", out, "--overwrite"])
+    assert contents(sources).keys() == new.keys()
+
+
+@pytest.mark.parametrize("name", CHANGING)
+def test_no_command_replaces_its_source_unless_told_to(name, sources):
+    source = "bpe" if name.endswith("encoder's") else "old.model"
+    before = contents(sources)
+    with refuses() as refusal:
+        COMMANDS[name]("old.model", ["--out", source])
+    assert refusal.value.setting == source
+    assert contents(sources) == before
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_full_disk_leaves_nothing_and_the_same_command_may_be_repeated(
+    name, sources, monkeypatch
+):
+    out = ["--out", "new" if name.endswith("encoder's") else "new.model"]
+    before, write = contents(sources), Path.write_bytes
+    for full in (1, 2):  # the file that no longer fits
+        numbers = itertools.count(1)
+
+        def write_until_full(path, content, full=full, numbers=numbers):
+            if next(numbers) == full:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return write(path, content)
+
+        monkeypatch.setattr(Path, "write_bytes", write_until_full)
+        with refuses(kind=Failure) as refusal:
+            COMMANDS[name]("old.model", out)
+        assert refusal.value.setting.startswith(str(sources))
+        assert contents(sources) == before
+        assert not (sources / "new").exists()
+    monkeypatch.setattr(Path, "write_bytes", write)
+    COMMANDS[name]("old.model", out)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import pytest
 
 from common import tables
+from common.new_files import write_files
 from fakes.paths import ROOT
 from fakes.refuses import refuses
 from vocabulary import trim
@@ -33,7 +34,7 @@ def test_sources_name_the_same_pieces_and_the_check_passes(pieces, usage, tmp_pa
     assert small.size == len(sources) == 512
     for piece, (old,) in zip(small.model.pieces, sources, strict=True):
         assert piece == pieces.model.pieces[old]
-    small.write(str(tmp_path / "small.model"))
+    write_files(small.files(str(tmp_path / "small.model")))
     findings = check_vocabulary(str(tmp_path / "small.model"), 512)
     assert tables.passed(findings), tables.table(findings)
 

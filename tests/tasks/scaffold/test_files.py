@@ -30,7 +30,7 @@ def test_files_are_written_all_or_none(tmp_path):
     (tmp_path / "gin").mkdir()
     (tmp_path / "gin/a.gin").write_text("mine")
     texts = {"b.py": "b", "gin/a.gin": "a"}
-    with refuses("gin/a.gin") as refusal:
+    with refuses(tmp_path / "gin/a.gin") as refusal:
         write(texts, tmp_path, overwrite=False)
     assert "--overwrite" in refusal.value.to_set
     assert not (tmp_path / "b.py").exists()
