@@ -6,10 +6,11 @@
     file.merge()                                          # joins the chunks in the one file
     file.delete_notes()                                   # once nothing is to be resumed
 
-A chunk is written under another name and renamed when it is complete, so every chunk that exists
-is complete. The folder also keeps `notes` and a digest of the examples that the lines were made of;
-resuming requires the same notes and examples. Both stay until `delete_notes`, so that a run over
-several files recognizes the finished ones.
+A chunk is written under another name and renamed when it is complete. So every chunk that exists is
+complete, unless a disk has lost its end: then it and those after it are written again. The folder
+also keeps `notes` and a digest of the examples that the lines were made of; resuming requires the
+same notes and examples. Both stay until `delete_notes`, so that a run over several files recognizes
+the finished ones.
 """
 
 import itertools
@@ -20,6 +21,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
+from absl import logging
 
 from common.errors import UserError
 from common.small_files import parsing, read_json
@@ -39,11 +41,13 @@ class ResumableFile:
         self.folder, self.path = folder, path
         self.stem = os.path.join(folder, os.path.basename(path))
         self._marker = f"{self.stem}-finished"
-        gfile.makedirs(folder)
-        self.finished = gfile.exists(self._marker) and gfile.exists(path)
-        self._check_notes(json.loads(json.dumps(notes)))
-        self._counts = [_lines_in(chunk) for chunk in self._chunks()]
         self._digests = f"{self.stem}-examples.json"
+        self._counts: list[int] = []
+        gfile.makedirs(folder)
+        is_written = gfile.exists(self._marker) and gfile.exists(path)
+        self.finished = is_written and self._is_whole(path)
+        self._check_notes(json.loads(json.dumps(notes)))
+        self._count_chunks()
 
     @property
     def lines(self) -> int:
@@ -92,6 +96,26 @@ class ResumableFile:
         if gfile.exists(self._marker):  # first, as it is meaningless without the notes
             gfile.remove(self._marker)
         gfile.rmtree(self.folder)
+
+    def _count_chunks(self) -> None:
+        """Count the lines of the chunks; delete the first that is cut off, and those after it."""
+        chunks = self._chunks()
+        for number, chunk in enumerate(chunks):
+            if not self._is_whole(chunk):
+                logging.warning("%s is cut off, so its lines and later ones are made again.", chunk)
+                for damaged in reversed(chunks[number:]):
+                    gfile.remove(damaged)
+                return
+            self._counts.append(_lines_in(chunk))
+
+    def _is_whole(self, path: str) -> bool:
+        """Return whether a file ends with a line that was noted as the last one of a chunk."""
+        with gfile.GFile(path, "rb") as file:
+            size = file.size()
+            file.seek(max(0, size - 1))
+            ends_with_line = file.read() == b"\n"
+        lines = sum(self._counts) + _lines_in(path)
+        return ends_with_line and str(lines) in self._read(self._digests)
 
     def _chunk(self, number: int) -> str:
         return f"{self.stem}-chunk{number:05}"

@@ -34,6 +34,28 @@ def test_chunks_become_one_file_in_order(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["out.jsonl"]
 
 
+@pytest.mark.parametrize("number", [0, 1, 2])
+@pytest.mark.parametrize("left", ["", "fi", "first\n", "first\nsec"])
+def test_a_chunk_that_is_cut_is_made_again_with_those_after_it(tmp_path, number, left, caplog):
+    output = opened(tmp_path)
+    for i in range(3):
+        output.add(lines("first", f"second {i}"), f"digest {i}")
+    pathlib.Path(f"{output.stem}-chunk{number:05}").write_text(left)
+    again = opened(tmp_path)
+    assert again.lines == 2 * number
+    assert f"-chunk{number:05}" in caplog.text
+    for i in range(number, 3):
+        again.check(f"digest {i - 1}")
+        again.add(lines("first", f"second {i}"), f"digest {i}")
+    again.merge()
+    whole = "first\nsecond 0\nfirst\nsecond 1\nfirst\nsecond 2\n"
+    assert (tmp_path / "out.jsonl").read_text() == whole
+    assert opened(tmp_path).finished
+    (tmp_path / "out.jsonl").write_text(whole[: -1 if left else -9])  # in a line, or at its end
+    cut = opened(tmp_path)
+    assert (cut.finished, cut.lines) == (False, 0)
+
+
 class Killed(BaseException):
     """The process was taken away."""
 
