@@ -116,18 +116,14 @@ class LatePath(os.PathLike):
         return self._find() if callable(self._find) else self._find
 
     def __fspath__(self) -> str:
-        """Return the path to open, or raise UserError if there is no such file."""
+        """Return the path to open, or raise UserError if no file there is a vocabulary."""
         arguments.check_address("The vocabulary", self.path)
-        if not tf.io.gfile.exists(self.path):
+        if fault := _fault(self.path):
             setting = "name another where the task is added"
             if (name := getattr(self._find, "__name__", "<lambda>")) != "<lambda>":
                 setting = f"set tasks.vocabularies.{name}.path to the one you have"
-            raise UserError(
-                "the vocabulary file",
-                self.path,
-                "which does not exist",
-                f"make it with `python -m vocabulary.train`, or {setting}",
-            )
+            to_set = f"make it with `python -m vocabulary.train`, or {setting}"
+            raise UserError("the vocabulary file", self.path, fault, to_set)
         return self.path
 
     def __str__(self) -> str:
@@ -141,6 +137,21 @@ class LatePath(os.PathLike):
 
     def __reduce__(self):
         return LatePath, (self.path,)  # a function may not be picklable
+
+
+def _fault(path: str) -> str:
+    """Return why a file is no SentencePiece model, "" if it is one."""
+    if not tf.io.gfile.exists(path):
+        return "which does not exist"
+    if tf.io.gfile.isdir(path):
+        return "which is a folder"
+    with tf.io.gfile.GFile(path, "rb") as file:
+        model = file.read()
+    try:
+        pieces = SentencePieceProcessor(model_proto=model).GetPieceSize() if model else 0
+    except RuntimeError:
+        pieces = 0
+    return "" if pieces else f"which is no SentencePiece model, but {len(model):,} bytes of others"
 
 
 class SentencePieceVocabulary(seqio.SentencePieceVocabulary):

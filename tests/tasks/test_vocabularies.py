@@ -58,6 +58,14 @@ def test_a_file_is_asked_for_when_first_needed_and_missed_in_one_sentence(kind):
     assert str(refusal.value.value).startswith("/nowhere/ro")
 
 
+@pytest.mark.parametrize("content", [b"", b"<html>", bytes(99), None])
+def test_a_file_that_is_no_vocabulary_is_refused(tmp_path, content):
+    path = tmp_path / "a.model"
+    path.write_bytes(content) if content is not None else path.mkdir()
+    with refuses("the vocabulary file", str(path)):
+        vocabularies.sentencepiece(str(path)).encode("un text")
+
+
 def test_gin_sets_the_path_of_the_file(small):
     vocabulary = vocabularies.sentencepiece(vocabularies.ro_model)
     with gin.unlock_config():

@@ -251,8 +251,11 @@ def _open_local(file: CorpusFile) -> BinaryIO:
 
 
 def _assert_unchanged(file: CorpusFile) -> None:
-    if file.remote or file.version in (None, disk_facts(file.url)["version"]):
+    if file.remote or file.version is None:
         return
+    with _listed(file):
+        if file.version == disk_facts(file.url)["version"]:
+            return
     raise UserError(
         str(file),
         why="changed after it was listed, so a part of the old and a part of the new file would be "
@@ -265,12 +268,16 @@ def _assert_unchanged(file: CorpusFile) -> None:
 def _pinned(file: CorpusFile) -> Iterator[dict[str, str]]:
     """Yield the arguments by which a Google bucket gives the listed version, or none at all."""
     is_google = file.url.startswith(("gs://", "gcs://"))
-    pin = {"generation": file.version} if file.version and is_google else {}
+    with _listed(file):
+        yield {"generation": file.version} if file.version and is_google else {}
+
+
+@contextlib.contextmanager
+def _listed(file: CorpusFile) -> Iterator[None]:
+    """Raise UserError if a file that was listed is not there any more."""
     try:
-        yield pin
+        yield
     except FileNotFoundError as error:
-        if not pin:
-            raise
         raise UserError(
             str(file),
             why="was replaced or deleted after it was listed",

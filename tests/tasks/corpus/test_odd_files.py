@@ -478,6 +478,24 @@ def test_a_bomb_is_read_in_bounded_memory(tmp_path):
     assert most_bytes(check) < 200 << 20
 
 
+@pytest.mark.parametrize("end", ["txt", "csv", "jsonl.gz", "parquet", "tar"])
+def test_a_file_that_is_deleted_while_it_is_read_is_named_or_skipped(tmp_path, end):
+    """As in an epoch, when only the first of two files has been read."""
+    for i in range(2):
+        write = {"csv": in_csv(","), "jsonl": in_json()}.get(end.split(".")[0], "\n".join)
+        data = COMPRESSED[end.partition(".")[2]](write(TEXTS).encode())
+        if end == "parquet":
+            data = parquet(pa.table({"text": TEXTS}))
+        (tmp_path / f"{i}.{end}").write_bytes(tar(("a.txt", data)) if end == "tar" else data)
+    source = CorpusSource(str(tmp_path))
+    split = source.corpus_split("train")
+    (tmp_path / f"1.{end}").unlink()
+    with refuses(tmp_path / f"1.{end}"):
+        list(split.documents())
+    split = dataclasses.replace(split, skips_bad_files=True)
+    assert [text.decode() for batch in split.documents() for (text,) in batch] == TEXTS
+
+
 EXPLOSIVE = {  # small files of many records, of which the first may be text
     "nulls.jsonl.gz": lambda: gzip.compress(b'{"text": null}\n' * 50_000),
     "nulls.parquet": lambda: parquet(pa.table({"text": pa.array([None] * 50_000, pa.string())})),

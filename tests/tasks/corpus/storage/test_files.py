@@ -57,15 +57,16 @@ def test_text_without_length_or_chunks_is_refused(tmp_path):
             pass
 
 
+@pytest.mark.parametrize("change", [lambda path: os.utime(path, ns=(1, 1)), os.unlink])
 @pytest.mark.parametrize("compression", ["", ".gz"])
-def test_a_local_file_that_changes_is_noticed(tmp_path, compression):
+def test_a_local_file_that_changes_or_goes_is_noticed(tmp_path, compression, change):
     path = tmp_path / f"a.txt{compression}"
     path.write_bytes(gzip.compress(b"x\n" * 99) if compression else b"x\n" * 99)
     (file,) = match_files([str(path)])
     changed = lambda: refuses(str(path))
     with changed(), files.open_stream(file) as stream:  # during a stream, at its end
         assert len(stream.read()) == 198
-        os.utime(path, ns=(1, 1))
+        change(path)
     for read in (lambda: files.read_range(file, 0, 10), lambda: files.open_raw(file)):
         with changed():
             read()
