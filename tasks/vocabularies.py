@@ -151,7 +151,7 @@ def _fault(path: str) -> str:
         pieces = SentencePieceProcessor(model_proto=model).GetPieceSize() if model else 0
     except RuntimeError:
         pieces = 0
-    return "" if pieces else f"which is no SentencePiece model, but {len(model):,} bytes of others"
+    return "" if pieces else f"which is no SentencePiece model ({len(model):,} bytes)"
 
 
 class SentencePieceVocabulary(seqio.SentencePieceVocabulary):

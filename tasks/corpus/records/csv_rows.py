@@ -7,7 +7,6 @@ would make one field of all rows between. In TSV a quote is a character like oth
 """
 
 import csv
-import functools
 import itertools
 import re
 from collections.abc import Iterator, Sequence
@@ -21,9 +20,8 @@ from tasks.corpus.records.lines import LONGEST_LINE
 from tasks.corpus.storage.files import CorpusFile
 
 _DELIMITERS = {"csv": ",;\t|", "tsv": "\t,;|"}  # the usual one first
-# A quoted field is suspected if more than this share of its lines are rows by themselves, and not
-# so few of so few columns that it may be chance. A sound file shows what its quotes are for within
-# so many rows.
+# A quoted field is suspected if more than this share of its lines are rows by themselves; a few of
+# few columns may be so by chance. A sound file shows what its quotes are for within so many rows.
 _SHARE_OF_ROWS, _FIELDS_IN_DOUBT, _ROWS_TO_PROVE = 0.9, 8, 1000
 _WITH_QUOTES = re.compile(r'"(?:[^"]|"")*""(?:[^"]|"")*"')
 _HOW_TO_QUOTE = (
@@ -124,19 +122,29 @@ def _without_accidents(rows: Iterator[_Row], file: CorpusFile, delimiter: str) -
             yield from (*waiting, row)
             yield from rows
             return
-        doubt = doubt or (row if is_doubtful else None)
-        if not doubt:
+        if is_doubtful and (doubt is None or len(row.lines) > len(doubt.lines)):
+            doubt = row
+        if doubt is None:
             yield row
-        elif len(waiting) < _ROWS_TO_PROVE:
-            waiting.append(row)
-        else:
-            break
+            continue
+        waiting.append(row)
+        if len(waiting) > _ROWS_TO_PROVE:
+            _refuse(doubt, file)
+            yield from waiting
+            doubt, waiting = None, []
     if doubt:
-        raise UserError(
-            f"the row of {file} that begins at line {doubt.number}",
-            why=f"has a quoted field of {len(doubt.lines)} lines, which are rows themselves",
-            to_set=_HOW_TO_QUOTE,
-        )
+        _refuse(doubt, file)
+        yield from waiting
+
+
+def _refuse(doubt: _Row, file: CorpusFile) -> None:
+    """Raise UserError for a field that holds rows; only warn of the first that has few."""
+    where, n = f"the row of {file} that begins at line {doubt.number}", len(doubt.lines)
+    if n * len(doubt.columns) < _FIELDS_IN_DOUBT:
+        _warn_once(str(file), f"{where} has a quoted field of {n} lines, which may be rows")
+        return
+    why = f"has a quoted field of {n} lines, which are rows themselves"
+    raise UserError(where, why=why, to_set=_HOW_TO_QUOTE)
 
 
 def _judged(row: _Row, delimiter: str) -> tuple[bool, bool]:
@@ -147,26 +155,29 @@ def _judged(row: _Row, delimiter: str) -> tuple[bool, bool]:
     are_rows = by_themselves > _SHARE_OF_ROWS * len(lines)
     is_complete = None not in row.columns and None not in row.columns.values()
     is_proof = is_complete and (not are_rows or any('""' in line for line in lines))
-    are_many = len(lines) > 1 and len(lines) * n >= _FIELDS_IN_DOUBT
-    return is_proof, are_rows and are_many and not is_proof
+    return is_proof, are_rows and len(lines) > 1 and not is_proof
 
 
 def _with_quotes_named(rows: Iterator[_Row], file: CorpusFile) -> Iterator[_Row]:
     """Yield the rows of a file without quotes; warn if a program has quoted some as in CSV."""
     for row in rows:
+        yield row
         fields = (field for field in row.columns.values() if isinstance(field, str))
         if '""' in row.lines[-1] and any(map(_WITH_QUOTES.fullmatch, fields)):
-            _warn_of_quotes(str(file), row.number)
-        yield row
+            what = f"{file} has at line {row.number} a field in quotes with doubled ones, as in CSV"
+            _warn_once(str(file), f"{what}; in TSV they are text: if not, end its name in .csv")
+            break
+    yield from rows
 
 
-@functools.cache  # once a file
-def _warn_of_quotes(file: str, number: int) -> None:
-    logging.warning(
-        "%s has a field in quotes with doubled quotes in it, at line %d, as programs write CSV; "
-        "in TSV quotes are text and are kept: end the file's name in .csv if they are none",
-        *(file, number),
-    )
+_warned: set[str] = set()
+
+
+def _warn_once(file: str, sentence: str) -> None:
+    """Log the first sentence on a file, which each epoch reads again."""
+    if file not in _warned:
+        _warned.add(file)
+        logging.warning("%s", sentence)
 
 
 def _checked(row: dict):

@@ -173,6 +173,15 @@ def test_a_quoted_field_that_holds_rows_is_refused_by_its_line(tmp_path, number,
         written(tmp_path / "a.csv", header, rows, ",")
 
 
+@pytest.mark.parametrize("columns", [1, 2])
+def test_a_quoted_field_of_a_few_rows_is_named(tmp_path, caplog, columns):
+    texts = [*PROSE, '"Bună ziua.', 'El a zis: da."', *PROSE]
+    rows = [(text, *"x"[: columns - 1]) for text in texts]
+    read = written(tmp_path / "a.csv", ("text", "a")[:columns], rows, ",")
+    assert len(read) == 101
+    assert f"{tmp_path}/a.csv that begins at line 52" in caplog.text
+
+
 def test_a_quoted_field_may_end_in_another_column(tmp_path):
     rows = [("unu", '"doi'), *((text, "x") for text in PROSE), ('trei"', "patru"), ("a", "b")]
     with refuses(f"the row of {tmp_path}/a.csv that begins at line 2"):
