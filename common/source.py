@@ -205,6 +205,10 @@ class CorpusTask(seqio.Task):
         """Return a sentence on how a split of its corpus is read, "" if there is none."""
         return ""
 
+    def row_tokens(self, lengths: Mapping[str, int]) -> float | None:
+        """Return how many tokens of the corpus fill a row of these lengths, None if it varies."""
+        return None
+
     def look(
         self, split: str, lengths: Mapping[str, int] | None = None, pack: bool = True
     ) -> list[CheckResult]:

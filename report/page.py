@@ -117,7 +117,7 @@ def _corpora(run: RunData) -> list[dict[str, Any]]:
             total = accumulate(series)
             at = [total.at(total.steps <= edge).last_value or 0.0 for edge in edges]
             for index, (before, after) in enumerate(itertools.pairwise(at)):
-                value = plain(after - before)
+                value = plain(float(f"{after - before:.3g}") if name == "epoch" else after - before)
                 if value or name in ("records", "epoch"):
                     phase = {"phase": _phase(edges, index)} if len(edges) > 2 else {}
                     row = rows.setdefault((index, corpus), {**phase, "corpus": corpus})

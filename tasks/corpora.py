@@ -18,7 +18,7 @@ import tensorflow as tf
 from tasks import vocabularies
 from tasks.corpus import overview
 from tasks.corpus.source import CorpusSource
-from tasks.look import lines
+from tasks.look import lines, sample
 from tasks.objectives import registry
 from tasks.objectives.base import Objective
 from tasks.task import Task, View
@@ -28,7 +28,7 @@ from tasks.text import normalize, token_chunks
 # The buffers are saved with every checkpoint, so they are small.
 SHUFFLED_CHUNKS = 128
 
-Task.view = View(lines.look, overview.describe_corpus)
+Task.view = View(lines.look, overview.describe_corpus, sample.span_tokens)
 Vocabulary: TypeAlias = str | Callable[[], str] | seqio.Vocabulary
 
 

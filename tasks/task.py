@@ -33,10 +33,11 @@ def folders(paths: str | Sequence[str] = ()) -> list[str]:
 
 
 class View(NamedTuple):
-    """The functions behind `Task.look` and `Task.describe_corpus`."""
+    """The functions behind `Task.look`, `Task.describe_corpus` and `Task.row_tokens`."""
 
     look: Callable[[seqio.Task, str, Mapping[str, int] | None, bool], list[CheckResult]]
     describe_corpus: Callable[[seqio.Task, str], str]
+    row_tokens: Callable[[seqio.Task, Mapping[str, int]], float | None]
 
 
 class Original(NamedTuple):
@@ -50,7 +51,7 @@ class Task(CorpusTask):
     """A seqio.Task that also looks for its cache in `folders()`."""
 
     # `tasks.corpora` sets it for all tasks, since the modules that show a corpus import this one.
-    view = View(look=lambda *_: [], describe_corpus=lambda *_: "")
+    view = View(lambda *_: [], lambda *_: "", lambda *_: None)
 
     rate: float | None = 1.0  # see `Reading`
     most_epochs: int | None = None  # limit for a training split that is read without end
@@ -74,6 +75,10 @@ class Task(CorpusTask):
     def describe_corpus(self, split: str) -> str:
         """Return a sentence on how a split of its corpus is read, "" if there is none."""
         return self.view.describe_corpus(self, split)
+
+    def row_tokens(self, lengths: Mapping[str, int]) -> float | None:
+        """Return how many tokens of the corpus fill a row of these lengths, None if it varies."""
+        return self.view.row_tokens(self, lengths)
 
     @property
     def cache_dir(self) -> str | None:

@@ -18,7 +18,7 @@ from common.tables import counted
 from t5x.input_pipeline.config import DatasetConfig
 from t5x.multihost.broadcast import gather
 
-_METRICS = {"read": "records", "epochs": "epoch"}
+_METRICS = {"read": "records"}
 
 
 def sum_over_hosts(
@@ -44,7 +44,7 @@ def data_metrics(counts: Mapping[str, Mapping[str, int]]) -> dict[str, float]:
     """
     metrics_of_tasks: dict[str, float] = {}
     for task, values in counts.items():
-        numbers = {name: count for name, count in values.items() if name != "examples"}
+        numbers = {k: count for k, count in values.items() if k not in ("examples", "epochs")}
         metrics = {_METRICS.get(name, name): float(count) for name, count in numbers.items()}
         if "read" in values:
             skipped = sum(_with_prefix("skipped_", values).values())
@@ -53,20 +53,36 @@ def data_metrics(counts: Mapping[str, Mapping[str, int]]) -> dict[str, float]:
     return metrics_of_tasks
 
 
+def text_tokens(sums: Mapping[str, float], row_tokens: float | None) -> float:
+    """Return how many tokens of the corpus were trained on, from a run's added `step_sums`.
+
+    They are the tokens of all rows but one EOS an example, or `row_tokens` of each row if that is
+    known: objectives add sentinels.
+    """
+    if row_tokens:
+        return sums.get("sequences", 0.0) * row_tokens
+    add = lambda prefix: sum(n for name, n in sums.items() if name.startswith(prefix))
+    return add("non_padding/") - add("examples/")
+
+
 def summaries(
-    cfg: DatasetConfig, examples: Mapping[str, int] | None = None, truncated: int | None = None
+    cfg: DatasetConfig,
+    examples: Mapping[str, int] | None = None,
+    truncated: int | None = None,
+    epochs: Mapping[str, float] | None = None,
 ) -> list[str]:
     """Return a summary of each task whose records this process skipped or cut.
 
     `examples` is the number of examples of each task, where it is known. For a training stream
-    `truncated` is the number of examples that were cut to the lengths of `cfg`; its summaries are
-    complete, also where nothing was skipped.
+    `truncated` is the number of examples that were cut to the lengths of `cfg`, and `epochs` are
+    those trained on by task; its summaries are complete, also where nothing was skipped.
     """
     lines, is_training = [], truncated is not None
     for task in seqio.get_subtasks(cfg.provider):
         if counts := source_of(task).record_counts(cfg.split):
             number = (examples or {}).get(task.name)
-            lines.append(summary(task.name, cfg.split, counts, number, is_training))
+            trained = (epochs or {}).get(task.name)
+            lines.append(summary(task.name, cfg.split, counts, number, is_training, trained))
     if truncated:
         cut = f"{truncated:,} of the examples made cut to TASK_FEATURE_LENGTHS"
         lines.append(f"Data of {cfg.provider.name}, split {cfg.split!r}: {cut}")
@@ -80,12 +96,13 @@ def summary(
     counts: Mapping[str, int],
     examples: int | None = None,
     is_complete: bool = False,
+    epochs: float | None = None,
 ) -> str | None:
     """Return skipped, changed and cut records of a split in one line, None if there are none.
 
     `counts` are those of `Source.record_counts`; `examples` is how many there are, if
     known, since those made may be several times as many. With `is_complete` also report records if
-    none was skipped, and epochs.
+    none was skipped. `epochs` is how often the corpus was trained on, roughly.
     """
     parts, read = [], counts.get("read", 0)
     if reasons := _with_prefix("skipped_", counts):
@@ -111,9 +128,8 @@ def summary(
         share = lambda n: f"{100 * n / total:.1f} %"
         why = ", ".join(f"{round(n / times):,} {name} ({share(n)})" for name, n in cut.items())
         parts.append(f"of {examples or total:,} examples{'' if examples else ' made'} cut: {why}")
-    if is_complete and counts.get("epochs"):
-        epochs = counted(counts["epochs"], "epoch")
-        parts.append(f"{epochs} read by the input pipeline, which prefetches before training")
+    if epochs is not None:
+        parts.append(f"trained on for about {counted(epochs, 'epoch', '.2g')}")
     return f"Data of {task}, split {split!r}: {'; '.join(parts)}" if parts else None
 
 

@@ -134,6 +134,7 @@ class TrainStream(Iterator[HostBatch]):
         struct = lambda x: jax.ShapeDtypeStruct((cfg.batch_size, *x.shape[1:]), x.dtype)
         self.global_batch = {name: struct(x) for name, x in self._shards[0].nothing.items()}
         self._given = 0
+        self._sizes: dict[str, int | None] = {}
         self.interrupted: Callable[[], bool] = lambda: False  # ends a wait for data
         self.saves = True  # whether `save` writes anything; one of several hosts with equal rows
 
@@ -218,9 +219,34 @@ class TrainStream(Iterator[HostBatch]):
     def _truncated(self) -> int:
         return sum(shard.truncated for shard in self._shards)
 
-    def data_summary(self) -> list[str]:
-        """Return a line per task on what was read, skipped and cut."""
-        return record_counts.summaries(self.cfg, truncated=self._truncated)
+    def data_summary(self, trained: Mapping[str, float]) -> list[str]:
+        """Return a line per task on what was read, skipped and cut; `trained` as in `epochs`."""
+        epochs = self.epochs(trained)
+        return record_counts.summaries(self.cfg, truncated=self._truncated, epochs=epochs)
+
+    def epochs(self, trained: Mapping[str, float]) -> dict[str, float]:
+        """Return how often each corpus was trained on, roughly, where its size is known.
+
+        The pipelines read ahead, small corpora for several epochs, so that what they have read says
+        nothing. `trained` are the `step_sums` of the steps since the start, added up.
+        """
+        cfg, epochs = self.cfg, dict[str, float]()
+        shares = mixed.task_shares(cfg.provider, 0, self.steps)
+        for task in cfg.tasks_with_split if self.corpora.sources else ():
+            counts = self.corpora.sources[task.name].record_counts(cfg.split)
+            lengths = cfg.task_feature_lengths or {}
+            in_row = task.row_tokens(lengths) if isinstance(task, CorpusTask) else None
+            tokens = record_counts.text_tokens(trained, in_row) * shares.get(task.name, 0.0)
+            size = self._size(task.name)
+            if size and counts.get("pieces"):
+                epochs[task.name] = tokens * counts["text_bytes"] / counts["pieces"] / size
+        return epochs
+
+    def _size(self, task: str) -> int | None:
+        """Return the bytes of a corpus, which the first process alone asks for, once."""
+        if task not in self._sizes and jax.process_index() == 0:
+            self._sizes[task] = self.corpora.sources[task].text_bytes(self.cfg.split)
+        return self._sizes.get(task)
 
     def save(self, folder: str) -> None:
         """Write the position of every shard whose first row is this host's into `folder`.

@@ -84,6 +84,7 @@ class TrainingRun:
         self._watchman = bad_steps.Watchman()
         # Sums of metrics, and seconds of training and waiting, since the last report.
         self._totals: dict[str, float] = collections.defaultdict(float)
+        self._trained: dict[str, float] = collections.defaultdict(float)  # since the start
         self._returns: list[str | None] = []  # checkpoints that the run went back to
 
     def _is_interrupted(self) -> bool:
@@ -227,7 +228,7 @@ class TrainingRun:
         return step
 
     def _close(self, hurry: bool = False) -> None:
-        lines = self.stream.data_summary()
+        lines = self.stream.data_summary(self._trained)
         if self.infer_evaluator:
             lines += self.infer_evaluator.data_summary()
         for line in lines:
@@ -267,6 +268,7 @@ class TrainingRun:
                     self.log.write("skipped", step=checked)
                 for name, value in sums.items():
                     totals[name] += float(value)
+                    self._trained[name] += float(value)
             seconds, wait = now - before, self.trainer.wait_seconds - waited
             before, waited = now, self.trainer.wait_seconds
             self.progress.step(step, sums, wait)
@@ -321,6 +323,8 @@ class TrainingRun:
         self._totals.clear()
         if figures:
             data = data_metrics(sum_over_hosts(self.stream.counts(), self.stream.rows[0]))
+            epochs = self.stream.epochs(self._trained)
+            data |= {f"data/epoch/{task}": value for task, value in epochs.items()}
             self.writer("train").write_scalars(step, {**figures, **data})
             self.writer.flush()
             self.progress.report(step, figures)

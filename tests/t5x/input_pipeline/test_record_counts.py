@@ -60,4 +60,7 @@ def test_what_befell_records_is_counted_by_reason(counts, emitted, said):
 def test_of_complete_records_there_is_nothing_to_say_unless_asked():
     assert summary("q", "test", {"read": 3, "examples": 3, "cut_inputs": 0}) is None
     assert "3 records" in summary("q", "test", {"read": 3}, is_complete=True)
-    assert "14 epochs" in summary("q", "test", {"read": 3, "epochs": 14}, is_complete=True)
+    read_ahead = {"read": 3, "epochs": 14}
+    assert "epoch" not in summary("q", "test", read_ahead, is_complete=True)
+    assert "about 0.38 epochs" in summary("q", "test", read_ahead, is_complete=True, epochs=0.381)
+    assert not any("epoch" in name for name in data_metrics({"q": read_ahead}))

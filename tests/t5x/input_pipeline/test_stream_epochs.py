@@ -8,8 +8,10 @@ import seqio
 
 from fakes import toy
 from fakes.arrays import assert_equal_batches
+from t5x.input_pipeline.config import DatasetConfig
+from t5x.input_pipeline.encoder_rows import EncoderFeatureConverter
 from t5x.input_pipeline.stream import TrainStream
-from tasks import mixtures, pairs
+from tasks import mixtures, pairs, romanian  # noqa: F401  registers ro_mini
 from tasks.rows import Rows
 
 LENGTHS = {"inputs": 24, "targets": 8}
@@ -103,3 +105,29 @@ def test_documents_are_read_equally_often_and_the_same_after_a_kill(
         again.restore(str(tmp_path))
         wanted = [{k: v[slice(*rows)] for k, v in batch.items()} for batch in rest]
         assert_equal_batches([next(again) for _ in rest], wanted)
+
+
+@pytest.mark.parametrize("task", ["ro_mini_span_corruption", "ro_mini_bert"])
+def test_the_epochs_of_a_run_are_those_it_was_trained_for(task):
+    """The pipelines of eight shards read a small corpus several times before the first step."""
+    is_bert = task == "ro_mini_bert"
+    lengths = {"inputs": 64, "targets": 64 if is_bert else 17}
+    cfg = DatasetConfig(task, lengths, "train", 8, shuffle=True, seed=0, pack=is_bert)
+    converter = EncoderFeatureConverter if is_bert else seqio.EncDecFeatureConverter
+    stream = TrainStream(cfg, converter, (0, 8), seed=0)
+    tokens = examples = 0
+    for _ in range(10):
+        batch = next(stream)
+        name = "encoder_segment_ids" if is_bert else "encoder_input_tokens"
+        tokens += int((batch[name] != 0).sum())
+        examples += int(batch[name].max(1).sum()) if is_bert else 8
+    sums = {"sequences": 80.0, "non_padding/encoder": tokens, "examples/encoder": examples}
+    epochs = stream.epochs(sums)[task]
+    counts = stream.counts()[task]
+    stream.close()
+    size = stream.corpora.sources[task].text_bytes("train")
+    in_corpus = counts["pieces"] / counts["text_bytes"] * size
+    wanted = (tokens if is_bert else 80 * 71) / in_corpus
+    assert epochs == pytest.approx(wanted, rel=0.1)
+    assert epochs < 0.5 < counts["epochs"]
+    assert "about 0." in stream.data_summary(sums)[0]

@@ -84,7 +84,10 @@ class FakeStream:
     def counts(self):
         return {"toy": {"read": 10, "skipped": 0}}
 
-    def data_summary(self):
+    def epochs(self, trained):
+        return {"toy": trained["target_positions"]}
+
+    def data_summary(self, trained):
         return ["Data of toy, split 'train': 10 records read, none skipped"]
 
     def close(self):
