@@ -30,6 +30,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import ParamSpec, Self, TypeVar
 
+from common.printable import printable
 from common.secrets import public
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -147,9 +148,9 @@ def guarded(main: Callable[P, R], stopped: str = STOPPED) -> Callable[P, R]:
 
 
 def say(sentence: str) -> None:
-    """Print a line on the terminal, if it is still open."""
+    """Print a line on the terminal, if it is still open; it may quote text of unknown origin."""
     with contextlib.suppress(OSError):
-        print(sentence, file=sys.stderr, flush=True)
+        print(printable(sentence), file=sys.stderr, flush=True)
 
 
 def report(error: BaseException, stopped: str = STOPPED) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 FILES = ("tokenizer_config.json", "special_tokens_map.json")  # next to tokenizer.json
+MOST_SENTINELS = 10_000  # after the pieces of a vocabulary; T5 has 100, umT5 300
 # The spellings of each role in BERT, RoBERTa and Gemma.
 _SPELLINGS = {
     "pad": ("[PAD]", "<pad>"),

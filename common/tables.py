@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from common.errors import CommandError, text_of
+from common.printable import printable
 
 T = TypeVar("T")
 OK, WARNING, FAILS, NOT_CHECKED = "ok", "warning", "fails", "not checked"
@@ -146,10 +147,10 @@ def table(results: Iterable[CheckResult]) -> str:
     colours = _COLOURS if has_colours() else {}
     lines = []
     for row in rows:
-        text = textwrap.wrap(row.figure, rest)
+        text = textwrap.wrap(printable(row.figure), rest)
         if row.to_set:  # commands and paths stay whole, to be copied
             text += textwrap.wrap(
-                f"→ {row.to_set}", rest, subsequent_indent="  ", break_long_words=False
+                f"→ {printable(row.to_set)}", rest, subsequent_indent="  ", break_long_words=False
             )
         first, *others = text or [""]
         verdict = f"{row.verdict:<{len(NOT_CHECKED)}}"
@@ -171,4 +172,5 @@ def show(results: Sequence[CheckResult]) -> int:
 
 def details(results: Iterable[CheckResult]) -> str:
     """Return the texts to print below the table."""
-    return "\n\n".join(f"{r.check}:\n{textwrap.indent(r.text, '  ')}" for r in results if r.text)
+    texts = [f"{r.check}:\n{textwrap.indent(r.text, '  ')}" for r in results if r.text]
+    return printable("\n\n".join(texts))

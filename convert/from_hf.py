@@ -27,6 +27,7 @@ import numpy as np
 from common import arguments, small_files
 from common.errors import UserError
 from common.new_files import staged_folder
+from common.printable import printable
 from convert import atomic_output, hub, sizes, tokenizer, weight_map
 from convert.formats import safetensors_writer
 from convert.formats.hf_checkpoint_reader import HfCheckpoint, read_json, weights_file
@@ -163,6 +164,8 @@ def _write_generation(model: HfCheckpoint, run_folder: Path, eos_id: int) -> set
             ).at(str(model.folder / file))
     dropped = {*sizes.NO_EFFECT, *T5_IDS}
     generation = {k: v for k, v in settings.items() if k not in dropped and v is not None}
+    with small_files.parsing(model.folder / model_dir.GENERATION, "take out what it names"):
+        GenerationConfig.from_dict(generation)
     if generation:
         atomic_output.write_json(run_folder / model_dir.GENERATION, generation)
     return settable
@@ -190,7 +193,7 @@ def write_checkpoint(
         if dropped := sizes.unknown(model.config, network) - generation:
             print(
                 f"{folder} has settings in its config.json that are not kept: "
-                f"{_enumeration(sorted(dropped))}."
+                f"{printable(_enumeration(sorted(dropped)))}."
             )
         path = write_run(temporary, step, arrays, network, extra_ids)
         check_written(path, arrays)

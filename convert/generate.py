@@ -22,6 +22,7 @@ from typing import Any
 
 from common import arguments
 from common.errors import UserError, guarded
+from common.printable import printable
 from convert.proof.same_ids import sentinel_ids
 from convert.proof.torch_logits import MASK, load_torch
 
@@ -121,7 +122,7 @@ def main(argv: list[str]) -> None:
             output = text.replace(MASK, f"[{generator.fill_in(text, args.tokens or 10)}]")
         else:
             output = f"{text} [{generator.continue_text(text, args.tokens or 40, args.seed)}]"
-        print(f"  {output}", flush=True)
+        print(f"  {printable(output)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from common.gin_reader import Bindings
 
 # The ids of a T5 in config.json and generation_config.json; a vocabulary may have another eos.
 T5_IDS = {"decoder_start_token_id": 0, "eos_token_id": 1, "pad_token_id": 0}
+_MOST, _MOST_LAYERS = 2**31 - 1, 1_000
 # The macro of a run's gin with the family of the published model that it was made of.
 PUBLISHED_AS = "PUBLISHED_AS"
 # Settings of a config.json that change neither a logit nor a generated id, by the reason.
@@ -110,12 +111,12 @@ class Sizes(abc.ABC):
     def __post_init__(self):
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            least = 0 if field.name == "position_offset" else 1
-            if field.type is int and not _is_size(value, least):
+            least, most = int(field.name != "position_offset"), _most(field.name)
+            if field.type is int and not _is_size(value, least, most):
                 raise UserError(
                     f"network.{self.configuration}.{field.name}",
                     value,
-                    f"but must be an integer of at least {least}",
+                    f"but must be an integer from {least} to {most:,}",
                 )
 
     @classmethod
@@ -486,6 +487,12 @@ def read_config(config: Mapping[str, Any]) -> Sizes:
     if kind is None:
         families = ", ".join(sorted(name for kind in KINDS for name in kind.families))
         raise UserError("model_type", family, f"but must be one of {families}")
+    if config.get("quantization_config"):
+        raise UserError(
+            "quantization_config of config.json",
+            why="is set, and weights are read as they were before quantization only",
+            to_set="take the model that is not quantized",
+        )
     for constant, value in kind.constants.items():
         _check_constant(config, constant, value, family)
     renamed = {kind.aliases[name]: config[name] for name in kind.aliases if name in config}
@@ -496,8 +503,9 @@ def read_config(config: Mapping[str, Any]) -> Sizes:
             is_size = field.type is int
             absent = None if is_size and kind.states_sizes else field.default
             value = fields[field.name] = config.get(key, absent)
-            what = "an integer above 0" if is_size else "a number of at least 0"
-            if not (_is_size(value) if is_size else _is_number(value)):
+            most = _most(field.name)
+            what = f"an integer from 1 to {most:,}" if is_size else "a number of at least 0"
+            if not (_is_size(value, most=most) if is_size else _is_number(value)):
                 raise UserError(
                     f"{key} of config.json",
                     config.get(key),
@@ -527,8 +535,13 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and 0 <= value < math.inf
 
 
-def _is_size(value: Any, least: int = 1) -> bool:
-    return isinstance(value, int) and value >= least
+def _most(field: str) -> int:
+    """Return the largest value of a field: each layer has tensors, which are named one by one."""
+    return _MOST_LAYERS if field.endswith("layers") else _MOST
+
+
+def _is_size(value: Any, least: int = 1, most: int = _MOST) -> bool:
+    return isinstance(value, int) and least <= value <= most
 
 
 def _thetas(config: Mapping[str, Any]) -> dict[str, float]:

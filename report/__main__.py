@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 
 from common import arguments
-from common.errors import UserError, guarded
+from common.errors import UserError, guarded, say
 from common.tables import counted, data_size
 from report import page
 from report.charts import draw_loss
@@ -85,7 +85,7 @@ def _write(runs: Sequence[RunData], out: str | None, png: str | None, reload: fl
         print(f"{out}: {counted(len(runs), 'run')}, {size}", file=sys.stderr)
     for run in runs:
         for note in run.notes:
-            print(f"{run.name}: {note}", file=sys.stderr)
+            say(f"{run.name}: {note}")
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ import seqio
 
 from common import arguments
 from common.errors import ROOT, UserError, guarded
+from common.printable import printable
 from common.tables import OK, counted
 from tasks import vocabularies
 from tasks.corpus import excerpt
@@ -179,7 +180,7 @@ def look_at(name: str, start: PretrainedT5, rows: JobRows) -> Sample:
         )
     for result in (results[check] for check in ("records", "characters", "unknown pieces")):
         if result.verdict != OK:
-            print(f"warning: {result.check}: {result.figure}")
+            print(printable(f"warning: {result.check}: {result.figure}"))
     return sample
 
 
@@ -219,7 +220,7 @@ def main(argv: list[str] | None = None) -> None:
     start = open_start(flags.start, flags.name)
     rows = open_rows(flags.rows, flags.inputs, flags.targets, flags.label, flags.prefix or "")
     recipe = FinetuningRecipe(flags.name, start, rows, look_at(flags.name, start, rows))
-    print(recipe.report(write(recipe.files(), ROOT, flags.overwrite)))
+    print(printable(recipe.report(write(recipe.files(), ROOT, flags.overwrite))))
 
 
 # Whose tasks have names that are taken.

@@ -31,6 +31,7 @@ import argparse
 
 from common import arguments
 from common.errors import ROOT, UserError, guarded
+from common.printable import printable
 from tasks.languages import table
 from tasks.scaffold.added_language import AddedLanguage
 from tasks.scaffold.files import check_name, write
@@ -148,12 +149,12 @@ def main(argv: list[str] | None = None) -> None:
         )
     if flags.start:
         addition = plan_addition(flags, text)
-        print(text.summary)
-        print(addition.report(write(addition.files(), ROOT, flags.overwrite)))
+        print(printable(text.summary))
+        print(printable(addition.report(write(addition.files(), ROOT, flags.overwrite))))
         return
     kind = flags.kind or "t5"
     recipe = PretrainingRecipe(text, flags.size or suitable_size(text, kind), kind)
-    print(recipe.report(write(recipe.files(), ROOT, flags.overwrite)))
+    print(printable(recipe.report(write(recipe.files(), ROOT, flags.overwrite))))
 
 
 if __name__ == "__main__":

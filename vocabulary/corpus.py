@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from common import arguments
-from common.errors import UserError
+from common.errors import UserError, say
 from common.secrets import public
 from common.waiting import waiting
 from tasks.text.normalize import normalize
@@ -142,11 +142,11 @@ def read_documents(
     )
     source.peek(split)  # raises the mistakes in one sentence
     listing = overview(source, split)
-    print(f"{public(corpus)}: {listing}", file=sys.stderr, flush=True)
+    say(f"{public(corpus)}: {listing}")
     if question := listing.question:
         if not question.are_text:
             raise UserError(public(corpus), why=f": {question.why}", to_set=question.flags)
-        print(f"{question.why}: {question.flags}", file=sys.stderr, flush=True)
+        say(f"{question.why}: {question.flags}")
     return itertools.islice(_texts(source, split, max_documents is not None), max_documents)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from common import small_files
 from common.errors import UserError, first_line
+from common.special_tokens import MOST_SENTINELS
 from t5x.checkpointing.lazy_array import LazyArray, from_numpy
 
 Reader: TypeAlias = Callable[[Path], dict[str, LazyArray]]
@@ -194,10 +195,10 @@ class HfCheckpoint:
         count = self._tokenizer().get("extra_ids")
         if count is None:  # PreTrainedTokenizerFast, which byte fallback needs, has none
             return self._sentinels_last() or None
-        if not isinstance(count, int) or count < 0:
-            raise UserError("extra_ids", count, "but must be an integer of at least 0").at(
-                f"{self.folder}/tokenizer_config.json"
-            )
+        if not isinstance(count, int) or not 0 <= count <= MOST_SENTINELS:
+            raise UserError(
+                "extra_ids", count, f"but must be an integer from 0 to {MOST_SENTINELS:,}"
+            ).at(f"{self.folder}/tokenizer_config.json")
         return count
 
     def added_tokens(self) -> dict[str, int]:

@@ -16,6 +16,7 @@ import rich.console
 import rich.progress
 import rich.text
 
+from common.printable import printable
 from common.waiting import waiting
 from t5x.metrics import UNNORMALIZED_LOSS, unnormalized_loss
 from t5x.monitoring.throughput import Rates, Throughput
@@ -144,7 +145,7 @@ class Progress:
     def note(self, text: str) -> None:
         """Print a line, and log it."""
         logging.getLogger(__name__).info(text)
-        self.console.print(text, soft_wrap=True, markup=False, emoji=False)
+        self.console.print(printable(text), soft_wrap=True, markup=False, emoji=False)
 
 
 class _Bar(rich.progress.Progress):

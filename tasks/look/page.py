@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 
 from common import html_page, tables
+from common.printable import printable
 from tasks import vocabularies
 from tasks.look import lines
 from tasks.look.sample import Document, Histogram, Sample, Spans
@@ -54,7 +55,7 @@ def render_text(sample: Sample) -> str:
     width = max(len(name) for name, _ in rows)
     text, room = [sample.name, ""], tables.terminal_width() - width - 2
     for name, value in rows:
-        first, *rest = textwrap.wrap(value, room, break_long_words=False) or [""]
+        first, *rest = textwrap.wrap(printable(value), room, break_long_words=False) or [""]
         text += [f"{name:<{width}}  {first}", *(" " * (width + 2) + line for line in rest)]
     text += ["", tables.table(lines.table(sample))]
     for name, lengths in sample.histograms.items():
@@ -91,7 +92,7 @@ def _bars(lengths: Histogram) -> Iterator[tuple[int, float, str]]:
 
 
 def _shortened(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[:most]} …"
+    return printable(text if len(text) <= most else f"{text[:most]} …")
 
 
 _STYLE = """

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from common import small_files
 from common.errors import UserError, first_line, without_hub
 from common.gin_reader import Bindings
+from common.special_tokens import MOST_SENTINELS
 
 SENTINELS = 100  # number assumed if a T5 does not name one
 
@@ -190,4 +191,13 @@ def file_of(name: str, file: str) -> Path | None:
 def sentinels_of(name: str) -> int:
     """Return the number of sentinels that a T5 of Hugging Face has after its pieces."""
     declared = _config(name, "tokenizer_config.json").get("extra_ids")
-    return declared if isinstance(declared, int) else SENTINELS
+    if declared is None:
+        return SENTINELS
+    if not isinstance(declared, int) or not 0 <= declared <= MOST_SENTINELS:
+        raise UserError(
+            "extra_ids",
+            declared,
+            f"but must be an integer from 0 to {MOST_SENTINELS:,}",
+            "take another copy of the model",
+        ).at(f"{name}/tokenizer_config.json")
+    return declared

@@ -5,6 +5,7 @@ import dataclasses
 import itertools
 import json
 import shutil
+import time
 
 import numpy as np
 import pytest
@@ -259,7 +260,10 @@ def test_a_decoder_deeper_than_its_encoder_generates_without_a_cache(tmp_path):
 def test_how_a_model_generates_is_kept(tmp_path):
     """In generation_config.json or, as older models have it, in config.json."""
     settings = {"num_beams": 4, "length_penalty": 0.5, "no_repeat_ngram_size": 3, "max_length": 20}
-    others = dict.fromkeys(GenerationConfig().to_dict(), 7) | settings
+    of_kinds = {"early_stopping", "cache_implementation", "suppress_tokens", "compile_config"}
+    of_kinds |= {"watermarking_config", "num_return_sequences", "assistant_ensemble_weight"}
+    others = dict.fromkeys(GenerationConfig().to_dict().keys() - of_kinds, 7) | settings
+    others |= {"early_stopping": True, "suppress_tokens": [7], "num_return_sequences": 3}
     folder = publish(tmp_path / "hf", FAMILIES["t5_1_1"])
     (folder / "generation_config.json").unlink()
     changed(folder, **settings)
@@ -357,3 +361,44 @@ def test_settings_of_other_types_are_refused(complete, tmp_path):
         odd = dataclasses.replace(model, config=model.config | {name: value})
         with contextlib.suppress(UserError):
             from_hf.network_of(odd)
+
+
+STRANGE = {
+    "layers": ("config.json", {"num_layers": 10**6}, "num_layers of config.json", 10**6),
+    "decoder layers": (
+        *("config.json", {"num_decoder_layers": 10**6}),
+        *("network.T5Config.num_decoder_layers", 10**6),
+    ),
+    "quantized": (
+        *("config.json", {"quantization_config": {"quant_method": "bitsandbytes"}}),
+        *("quantization_config of config.json", ...),
+    ),
+    "model type": ("config.json", {"model_type": "\x1b[31mx"}, "model_type", "\x1b[31mx"),
+    "watermark": (
+        *("generation_config.json", {"watermarking_config": {"foreign": 1}}),
+        *("{folder}/generation_config.json", ...),
+    ),
+    "sentinels": ("tokenizer_config.json", {"extra_ids": 10**9}, "extra_ids", 10**9),
+}
+
+
+@pytest.mark.parametrize("name", STRANGE)
+def test_what_a_stranger_may_write_is_refused_at_once(tmp_path, name):
+    file, settings, setting, value = STRANGE[name]
+    folder = publish(tmp_path / "hf", FAMILIES["t5_1_1"])
+    (folder / "spiece.model").write_bytes(MINI.read_bytes())
+    changed(folder, file, **settings)
+    start = time.monotonic()
+    with refuses(setting.format(folder=folder), value):
+        from_hf.write_checkpoint(folder, tmp_path / "run")
+    assert time.monotonic() - start < 10
+    assert not (tmp_path / "run").exists()
+
+
+def test_names_of_a_stranger_are_printed_without_their_control_characters(tmp_path, capsys):
+    folder = publish(tmp_path / "hf", FAMILIES["t5_1_1"])
+    changed(folder, **{"\x1b[31mname": 1, "a\u202eb": 2})
+    from_hf.write_checkpoint(folder, tmp_path / "run", verify_logits=False)
+    said = capsys.readouterr().out
+    assert r"\x1b[31mname, a\u202eb." in said
+    assert not {"\x1b", "\u202e"} & {*said}
