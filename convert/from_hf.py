@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 
 from common import arguments, small_files
-from common.errors import UserError
+from common.errors import UserError, first_line
 from common.new_files import staged_folder
 from common.printable import printable
 from convert import atomic_output, hub, sizes, tokenizer, weight_map
@@ -164,8 +164,12 @@ def _write_generation(model: HfCheckpoint, run_folder: Path, eos_id: int) -> set
             ).at(str(model.folder / file))
     dropped = {*sizes.NO_EFFECT, *T5_IDS}
     generation = {k: v for k, v in settings.items() if k not in dropped and v is not None}
-    with small_files.parsing(model.folder / model_dir.GENERATION, "take out what it names"):
+    try:
         GenerationConfig.from_dict(generation)
+    except (ValueError, TypeError, AttributeError) as error:
+        why = f"has settings that transformers refuses: {first_line(error)[:200]}"
+        file = str(model.folder / model_dir.GENERATION)
+        raise UserError(file, why=why, to_set="take them out") from error
     if generation:
         atomic_output.write_json(run_folder / model_dir.GENERATION, generation)
     return settable

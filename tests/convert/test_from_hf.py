@@ -263,7 +263,7 @@ def test_how_a_model_generates_is_kept(tmp_path):
     of_kinds = {"early_stopping", "cache_implementation", "suppress_tokens", "compile_config"}
     of_kinds |= {"watermarking_config", "num_return_sequences", "assistant_ensemble_weight"}
     others = dict.fromkeys(GenerationConfig().to_dict().keys() - of_kinds, 7) | settings
-    others |= {"early_stopping": True, "suppress_tokens": [7], "num_return_sequences": 3}
+    others |= {"early_stopping": True, "suppress_tokens": [8], "num_return_sequences": 3}
     folder = publish(tmp_path / "hf", FAMILIES["t5_1_1"])
     (folder / "generation_config.json").unlink()
     changed(folder, **settings)
