@@ -11,6 +11,7 @@ groups the wrong examples by class and prediction, the most frequent confusion f
 import collections
 import html
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -94,12 +95,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     add = parser.add_argument
     about = "a run, or predictions that an evaluation or t5x.infer wrote"
     add("predictions", metavar="RUN|JSONL", type=Path, help=about)
-    about = "the page, default runs/misclassified.html"
+    about = "the page, default runs/misclassified_RUN.html"
     add("-o", "--out", type=arguments.text, metavar="HTML", help=about)
     about = "most texts to show of each confusion, default 50"
     add("--most", type=arguments.integer(0), default=50, help=about)
     values = parser.parse_args(argv)
-    out = values.out or arguments.result_path("misclassified.html")
+    name = re.sub(r"\W+", "_", str(values.predictions)).strip("_")
+    out = values.out or arguments.result_path(f"misclassified_{name}.html")
     arguments.check_output_file("--out", out)
     path: Path = values.predictions
     if path.is_dir():

@@ -60,7 +60,7 @@ def content(runs: Sequence[RunData], now: float, reload: float | None = None) ->
 def _begin(run: RunData) -> float:
     """Return when a run began, seconds since 1970."""
     times = [s.times[0] for tags in run.series.values() for s in tags.values()]
-    times += [event["time"] for event in run.history.events[:1]]
+    times += [span.time for span in run.history.spans[:1]]  # what took long began before its event
     return min((t for t in times if t > 0), default=0.0)
 
 

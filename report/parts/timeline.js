@@ -1,6 +1,7 @@
 "use strict";
 
 const KINDS = {
+  __proto__: null, // so that an event may have any name, "constructor" too
   running: "training", compile: "compiling", evaluate: "evaluation", infer: "decoding",
   infill: "filling in", save: "saving", stall: "stall", saved: "checkpoint complete",
   interrupted: "interrupted", failed: "failed", end: "end",
@@ -37,7 +38,7 @@ class Timeline {
     this.svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
     this.svg.setAttribute("height", height);
     this.x = (seconds) => (seconds / this.end) * width;
-    const rows = { running: [14, 26], saved: [42, 8], interrupted: [4, 46], failed: [4, 46], end: [4, 46] };
+    const rows = { __proto__: null, running: [14, 26], saved: [42, 8], interrupted: [4, 46], failed: [4, 46], end: [4, 46] };
     const parts = this.spans.map(([kind, begin, seconds]) => {
       const [y, tall] = rows[kind] ?? (kind === "save" ? [42, 8] : [14, 26]);
       const wide = Math.max(this.x(seconds), MOMENTS.has(kind) ? 1.5 : 1);

@@ -68,3 +68,13 @@ def test_of_a_run_its_last_evaluation_is_read(tmp_path, capsys):
     with pytest.raises(SystemExit) as refused:
         misclassified.main([str(tmp_path / "none"), "-o", str(out)])
     assert refused.value.code == 2
+
+
+def test_each_run_has_a_page_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("one", "two"):
+        (tmp_path / name / "inference_eval").mkdir(parents=True)
+        (tmp_path / name / "inference_eval/a-1.jsonl").write_text(line("a", "low", "high"))
+        misclassified.main([name])
+    pages = sorted(path.name for path in (tmp_path / "runs").iterdir())
+    assert pages == ["misclassified_one.html", "misclassified_two.html"]

@@ -35,6 +35,15 @@ def test_a_run_is_described(loaded):
     assert run["infills"]["Merg la <extra_id_0> azi."][-1] == (1000, "Merg la [școală <b>] azi.")
 
 
+def test_a_timeline_begins_with_its_first_span(tmp_path):
+    """Compiling takes 90 s, and its event is written at the end."""
+    events = [{"event": "start", "step": 0}, {"event": "compile", "seconds": 90.0, "time": NOW}]
+    events[0]["time"] = NOW - 80
+    run = load(Folder(str(fake_runs.run(tmp_path / "r", {}, events))))
+    spans = content([run], NOW)["runs"][0]["spans"]
+    assert [(kind, begin) for kind, begin, *_ in spans] == [("compile", 0.0), ("running", 10.0)]
+
+
 def test_what_was_read_is_shown_by_phase(tmp_path):
     start = {"event": "start", "step": 0, "phases": {"0": {"a": 1, "b": 0}, "20": {"a": 0, "b": 1}}}
     read = {

@@ -30,7 +30,11 @@ def pages(tmp_path_factory):
     broken = folder / "broken"
     fake_runs.event_file(broken / "train/events.out.tfevents.1", [("loss", 1, 5.0)], b"x" * 50)
     made = {}
-    for name, runs in {"one": [tiny], "two": [tiny, other], "broken": [broken]}.items():
+    odd = fake_runs.run(
+        folder / "odd", {}, [{"event": "start", "step": 0}, {"event": "constructor", "seconds": 9}]
+    )
+    shown = {"one": [tiny], "two": [tiny, other], "broken": [broken], "odd": [odd]}
+    for name, runs in shown.items():
         path = folder / f"{name}.html"
         entry_point.main([*map(str, runs), "-o", str(path)])
         made[name] = path.as_uri()
@@ -201,3 +205,9 @@ def test_an_open_page_follows_its_run(browser, tmp_path):
     show()
     browser.wait("document.querySelector('.charts .legend')?.innerText.includes('4')")
     assert browser.run("document.getElementById('log').checked")  # as it was
+
+
+def test_an_event_of_any_name_is_drawn(opened):
+    browser = opened("odd")
+    assert browser.run("document.querySelectorAll('figure rect').length") == 2
+    assert "constructor" in browser.run("document.querySelector('figure svg').textContent")
