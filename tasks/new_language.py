@@ -63,7 +63,7 @@ def plan_addition(flags: argparse.Namespace, text: TrainingText) -> AddedLanguag
     keeps_pieces = flags.keep == "all"
     texts = {text.short: text}
     for language in [] if keeps_pieces else flags.keep.split(","):
-        other = kept_text(language.strip())
+        other = kept_text(language.strip(), flags.column, flags.documents)
         if other.short in (*texts, "others"):
             raise UserError(
                 "--keep",
@@ -81,12 +81,17 @@ def plan_addition(flags: argparse.Namespace, text: TrainingText) -> AddedLanguag
     return AddedLanguage(model, name, [*texts.values()], keeps_pieces, flags.decay_only)
 
 
-def kept_text(argument: str) -> TrainingText:
-    """Return the text of a language that stays, from its code or name, or name=files."""
+def kept_text(
+    argument: str, column: str | None = None, documents: str | None = None
+) -> TrainingText:
+    """Return the text of a language that stays, from its code or name, or name=files.
+
+    `column` and `documents` are of the files, as in `own_text`.
+    """
     name, equals, files = argument.partition("=")
     if equals:
         check_name(name, "--keep")
-        return own_text(files, name)
+        return own_text(files, name, column, documents)
     if name.casefold() in table.ENGLISH:
         return ENGLISH
     return language_text(language_named(name))
@@ -96,9 +101,11 @@ def _check(flags: argparse.Namespace) -> None:
     """Raise UserError for flags that do not go together."""
     if (flags.language is None) == (flags.corpus is None):
         raise UserError(why="name a language, such as czech, or give --corpus with text of yours")
-    if (flags.column or flags.documents) and not flags.corpus:
+    if (flags.column or flags.documents) and not (flags.corpus or "=" in (flags.keep or "")):
         raise UserError(
-            "--column and --documents", why="are of text of yours", to_set="give --corpus too"
+            "--column and --documents",
+            why="are of text of yours",
+            to_set="give --corpus, or --keep name=FILES, too",
         )
     if flags.corpus and not flags.name:
         raise UserError("--corpus", why="needs a --name: --corpus '/data/*.txt' --name uk")

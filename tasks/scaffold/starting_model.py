@@ -115,7 +115,10 @@ def open_model(name: str) -> Model:
     name = str(folder) if folder.is_dir() else name  # nothing expands ~ in the commands
     names = (re.fullmatch(r"checkpoint_(\d+)", path.name) for path in folder.glob("checkpoint_*"))
     steps = [int(match[1]) for match in names if match]
-    if (folder / "config.gin").is_file() and steps:
+    if (folder / "config.gin").is_file():
+        if not steps:
+            why = "which is a run without a checkpoint"
+            raise UserError("--from", name, why, "train it until it has saved one")
         return Model(name, _family_of_run(folder), None, max(steps))
     config = _config(name, "config.json")
     model_type = config.get("model_type")

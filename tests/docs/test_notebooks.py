@@ -58,14 +58,31 @@ def test_it_is_valid_and_has_no_outputs():
     assert tags.count(["parameters"]) == 1
 
 
-def test_a_button_opens_the_notebook_of_this_repository():
-    (repository,) = re.findall(r'"https://github.com/(\S+)\\"', NOTEBOOK.read_text())
-    address = (
-        f"colab.research.google.com/github/{repository}/blob/main/{NOTEBOOK.relative_to(ROOT)}"
-    )
-    for page in (NOTEBOOK, ROOT / "README.md", ROOT / "docs/index.md"):
-        for button in re.findall(r"colab.research.google.com/github/[^)]*", page.read_text()):
-            assert button == address, page
+def test_no_page_has_an_address_that_is_a_placeholder():
+    for page in (NOTEBOOK, ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+        assert not re.search(r"your-(name|fork)", page.read_text()), page
+
+
+def cell_of(text):
+    (source,) = [s for cell in CONTENT["cells"] if text in (s := "".join(cell["source"]))]
+    return source
+
+
+def test_minutes_that_are_over_are_said(tmp_path):
+    """The trainer ends at once where it has no step to save."""
+    names = {}
+    code = cell_of("def sh(command").partition("if not pathlib.Path")[0]
+    exec(code, names)
+    with pytest.raises(AssertionError, match="set MINUTES to more"):
+        names["sh"](f"{sys.executable} -c 'import time; time.sleep(60)'", minutes=0.005)
+    with pytest.raises(AssertionError, match=r"status 3$"):
+        names["sh"](f"{sys.executable} -c 'exit(3)'", minutes=5)
+    code = cell_of("def keep_uploading").replace("sh(TRAIN, MINUTES)", "pass")
+    given = {"threading": names["threading"], "ON_HUB": "", "MINUTES": 1, "RUN": tmp_path}
+    with pytest.raises(AssertionError, match="set MINUTES to more"):
+        exec(code, given)
+    (tmp_path / "checkpoint_3").mkdir()
+    exec(code, given)
 
 
 def files_of(clone):

@@ -1,11 +1,12 @@
 """Every script answers --help, and then does nothing else."""
 
 import subprocess
+import sys
 
 import pytest
 
 from fakes.paths import ROOT, is_shipped
-from fakes.shell import ENV, LAUNCH, bash
+from fakes.shell import ENV, LAUNCH, bash, sentence
 
 SCRIPTS = sorted(
     path.name
@@ -42,3 +43,9 @@ def test_without_words_a_script_shows_its_usage_and_an_example(name):
     assert process.returncode == 2
     assert f"bash launch/{name} " in process.stderr
     assert "ro_t5x_tiny" in process.stderr
+
+
+@pytest.mark.parametrize("name", ["ro_t5_tiny", "gin/ro_t5x_tinny.gin", "ro-t5x-tiny"])
+def test_a_wrong_recipe_name_gets_the_nearest_one(name):
+    process = bash(LAUNCH / "train.sh", name, env={"PYTHON": sys.executable})
+    assert "the nearest is ro_t5x_tiny.gin" in sentence(process)

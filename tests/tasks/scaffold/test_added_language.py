@@ -196,7 +196,7 @@ def test_a_path_is_one_word_of_the_commands_and_one_string_of_the_recipe(
         ("--corpus text.txt --name ro --from tiny_t5 --keep ron", "--keep", ..., "'ro'"),
         ("georgian --from tiny_t5 --keep others=text.txt,ron", "--keep", ..., "'others'"),
         ("--corpus text.txt --name is --from tiny_t5 --keep ron", "--name", "is", ""),
-        ("georgian --from unfinished --keep ron", "--from", "unfinished", ""),
+        ("georgian --from unfinished --keep ron", "--from", "unfinished", "checkpoint"),
         ("georgian --from a_bert --keep ron", "--from", "a_bert", ""),
         ("georgian --from no_config --keep ron", "--from", "no_config", "model_type"),
         ("georgian --from no/such_model --keep ron", "--from", "no/such_model", ""),
