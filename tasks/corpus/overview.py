@@ -203,7 +203,14 @@ def _heads(
         return {listing[0]: [text.strip().encode() for text in source.peek(split, _REMOTE_LINES)]}
     if not source.is_local or listing[0].kind in ("parquet", files.PARALLEL):
         return {}
-    return {file: _lines(file) for file in listing[:: -(-len(listing) // _HEADS)]}
+    heads = {}
+    for file in listing[:: -(-len(listing) // _HEADS)]:
+        try:
+            heads[file] = _lines(file)
+        except UserError:
+            if not source.corpus_split(split).skips_bad_files:
+                raise
+    return heads
 
 
 def _not_utf8(heads: Mapping[CorpusFile, Sequence[bytes]]) -> UserError | None:

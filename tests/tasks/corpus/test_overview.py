@@ -5,6 +5,7 @@ import tarfile
 
 import pytest
 
+import gin
 from fakes.corpora import LINES, write
 from fakes.file_server import FileServer
 from fakes.refuses import refuses
@@ -194,6 +195,19 @@ def test_lines_in_another_encoding_are_named_with_a_cure_or_refused(tmp_path, su
     found = overview(source, "train")
     assert f"{100 * share:.0f} of 10" in found.not_utf8.why
     assert "-f WINDOWS-1251 -t UTF-8" in str(found)
+
+
+def test_a_bad_file_is_skipped_where_bad_files_are(tmp_path):
+    for i, text in enumerate(["un text\n", "<html><body>"]):
+        (tmp_path / f"{i}.jsonl").write_text(text if i else '{"text": "un text"}\n')
+    with refuses(tmp_path / "1.jsonl"):
+        overview(CorpusSource(str(tmp_path)), "train")
+    with gin.unlock_config():
+        gin.bind_parameter("tasks.corpus.source.bad_files.skip", True)
+    try:
+        assert overview(CorpusSource(str(tmp_path)), "train").documents == 1
+    finally:
+        gin.clear_config()
 
 
 def test_most_files_in_another_encoding_are_refused_behind_one_that_is_not(tmp_path):
