@@ -70,7 +70,9 @@ def test_the_tests_of_the_repository_pass_beside_files_of_every_kind(tmp_path):
     clone.write("mood.csv", "\n".join(["text,mood", *rows]))
 
     clone.run("python -m tasks.new_language czech --size base")
-    clone.run("python -m tasks.new_language --corpus 'data/ro_mini/*.jsonl' --name zz --size tiny")
+    own = "--corpus 'data/ro_mini/*.jsonl' --size tiny"
+    clone.run(f"python -m tasks.new_language {own} --name zz")
+    clone.run(f"python -m tasks.new_language {own} --name zz_bert --kind bert")
     clone.run(
         "python -m tasks.new_job mood --rows mood.csv --inputs text --label mood --from runs/mine"
     )
