@@ -17,7 +17,8 @@ import jax.numpy as jnp
 class Segments:
     """Segment ids int32 [B, Q] and [B, S], 0 for padding: queries attend to their own segment.
 
-    If `causal`, not to later keys; with a `radius`, to keys at most so far away.
+    If `causal`, not to later keys, counted from the ends: the last query attends to the last key.
+    With a `radius`, to keys at most so far away.
     """
 
     queries: jax.Array
@@ -36,7 +37,7 @@ def mask(segments: Segments) -> jax.Array:
     seen = (queries == segments.keys[:, None, None, :]) & (queries > 0)
     distance = jnp.arange(seen.shape[3]) - jnp.arange(seen.shape[2])[:, None]
     if segments.causal:
-        seen &= distance <= 0
+        seen &= distance <= seen.shape[3] - seen.shape[2]
     if segments.radius is not None:
         seen &= jnp.abs(distance) <= segments.radius
     return seen | ~seen.any(-1, keepdims=True)

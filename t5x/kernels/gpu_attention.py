@@ -40,17 +40,22 @@ SUM_TILES = 16  # least tiles of each of these programs; more of them spare part
 class Reach(NamedTuple):
     """How far a query attends: if `causal` not to later keys; to those at most `radius` away.
 
-    `interpret` says where the kernels run: on a GPU, or interpreted anywhere.
+    If `causal`, `earlier` keys come before the first query's own (see `Segments`). `interpret` says
+    where the kernels run: on a GPU, or interpreted anywhere.
     """
 
     causal: bool = False
     radius: int | None = None
     interpret: bool = False
+    earlier: int = 0
 
     def of_tiles(self, rows: int, columns: int) -> np.ndarray:
         """Return which tiles hold a pair in reach, bool [rows, columns]."""
         offset = np.arange(columns)[None] - np.arange(rows)[:, None]
-        within = offset <= 0 if self.causal else np.full(offset.shape, True)
+        # The first key of a tile and the last query of another are the nearest that are causal.
+        within = np.full(offset.shape, True)
+        if self.causal:
+            within = offset * TILE < TILE + self.earlier
         if self.radius is not None:
             within &= (abs(offset) - 1) * TILE < self.radius
         return within
@@ -61,7 +66,7 @@ class Reach(NamedTuple):
             return None
         query = jax.lax.broadcasted_iota(jnp.int32, (TILE, TILE), queries_axis) + i * TILE
         key = jax.lax.broadcasted_iota(jnp.int32, (TILE, TILE), 1 - queries_axis) + j * TILE
-        within = key <= query if self.causal else None
+        within = key <= query + self.earlier if self.causal else None
         if self.radius is not None:
             near = jnp.abs(key - query) <= self.radius
             within = near if within is None else within & near
@@ -110,7 +115,7 @@ def attend(
         axes.append(("heads", None))
 
     def on_device(of_query, of_key, q, k, v, by_distance_HN=None):
-        reach = Reach(segments.causal, segments.radius, interpret)
+        reach = Reach(segments.causal, segments.radius, interpret, k.shape[1] - q.shape[1])
         return _attend(reach, plan_of(of_query, of_key, reach), q, k, v, by_distance_HN)
 
     return per_device(on_device, axes, ("batch", None, "heads", None))(*args)

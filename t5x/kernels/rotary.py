@@ -11,8 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+Angles = tuple[jax.Array, jax.Array]  # cosines and sines, float32 [B, L, 1, K]
 
-def angles(positions_BL: jax.Array, head_dim: int, theta: float) -> tuple[jax.Array, jax.Array]:
+
+def angles(positions_BL: jax.Array, head_dim: int, theta: float) -> Angles:
     """Return cosines and sines, float32 [B, L, 1, K], of int32 positions.
 
     Dimensions i and i + K/2 turn by `theta`^(-2i/K) a position.

@@ -15,8 +15,6 @@ from t5x.examples.t5.layers import Dense, Initializer, partitioned
 from t5x.kernels import rotary, select
 from t5x.partitioning import constrain, gather_parameter
 
-Angles = tuple[jax.Array, jax.Array]
-
 
 class CenteredLayerNorm(nn.Module):
     """Layer norm over D with mean (Ba et al. 2016), and a bias if `use_bias`."""
@@ -71,7 +69,7 @@ class SelfAttention(nn.Module):
         self,
         x_BLD: jax.Array,
         seen: select.Seen,
-        angles: Angles | None,
+        angles: rotary.Angles | None,
         enable_dropout: bool,
     ) -> jax.Array:
         """Map [B, L, D] to [B, L, D].

@@ -265,7 +265,7 @@ class ModernBertLayer(nn.Module):
 
     @nn.compact
     def __call__(
-        self, x, keys: select.Seen, angles: layers.Angles, enable_dropout: bool
+        self, x, keys: select.Seen, angles: rotary.Angles, enable_dropout: bool
     ) -> jax.Array:
         """Map [B, L, D] to [B, L, D]."""
         c = self.config
@@ -291,7 +291,7 @@ class ModernBertGroup(nn.Module):
 
     @nn.compact
     def __call__(
-        self, x, window, near: layers.Angles, all_keys, far: layers.Angles, enable_dropout
+        self, x, window, near: rotary.Angles, all_keys, far: rotary.Angles, enable_dropout
     ):
         """Map [B, L, D] to ([B, L, D], None); `nn.scan` wants the second."""
         for i in range(self.config.global_every - 1):

@@ -95,15 +95,19 @@ def kernel_and_bias(
 
 
 class LayerNorm(nn.Module):
-    """Root-mean-square norm over D, no mean and no bias; statistics in float32."""
+    """Root-mean-square norm over D, no mean and no bias; statistics in float32.
+
+    `axis` is the logical axis of D.
+    """
 
     dtype: jnp.dtype = FLOAT32
     epsilon: float = 1e-6
+    axis: str = "embed"
 
     @nn.compact
     def add_and_normalize(self, x: jax.Array, y: jax.Array | None) -> tuple[jax.Array, jax.Array]:
         """Return `x` [B, I, D] plus `y` if there is one, and its norm times `scale` [D]."""
-        init = partitioned(nn.initializers.ones, "embed")
+        init = partitioned(nn.initializers.ones, self.axis)
         scale = self.param("scale", init, (x.shape[-1],), jnp.float32).astype(self.dtype)
         return select.rms_norm(x, y, scale, self.epsilon)
 

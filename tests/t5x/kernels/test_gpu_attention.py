@@ -50,6 +50,7 @@ def lowered(loss, *arrays):
         (128, 128, 128, True, False, None),
         (114, 512, 64, False, False, None),
         (200, 200, 16, False, False, 64),
+        (114, 626, 128, False, True, None),
     ],
 )
 def test_attention_becomes_kernels_for_a_gpu(queries, keys, width, biased, causal, radius):
@@ -92,6 +93,8 @@ NEAR = [[0, 2], [0, 3], [1, 4], [2, 4]]
         (ALL, Reach(radius=64), NEAR, 10),
         (ALL, Reach(radius=65), [[0, 3], [0, 4], [0, 4], [1, 4]], 14),
         (ALL, Reach(causal=True), [[0, 1], [0, 2], [0, 3], [0, 4]], 10),
+        (ALL, Reach(causal=True, earlier=1), [[0, 2], [0, 3], [0, 4], [0, 4]], 13),
+        (ALL, Reach(causal=True, earlier=64), [[0, 2], [0, 3], [0, 4], [0, 4]], 13),
     ],
 )
 def test_tiles_out_of_reach_are_skipped(ids, reach, tiles, count):

@@ -126,6 +126,7 @@ DECODER, LAYERS = (114, 114, True, True, None, True), (140, 140, True, False, 2,
         ("flash", 1, 64, True, False, None, False, "float32", 1),
         ("flash", 50, 200, True, False, None, True, "float32", 1),
         ("flash", 200, 200, True, True, 70, False, "float32", 1),
+        *[(kernel, 70, 170, True, True, None, False, "float32", 1) for kernel in ANY],
         ("window", 13, 13, True, False, 2, False, "float32", 1),
         ("plain window", 64, 64, True, False, 2, False, "float32", 1),
     ],
@@ -136,7 +137,7 @@ def test_attention(kernel, queries, keys, packed, causal, radius, biased, dtype,
     arrays = [q, k, v[:, :keys], *[normal(HEADS, queries + keys - 1)] * biased]
     same = segments.queries[:, :, None] == segments.keys[:, None]
     distance = np.arange(keys) - np.arange(queries)[:, None]
-    same &= (segments.queries > 0)[:, :, None] & ((distance <= 0) | (not causal))
+    same &= (segments.queries > 0)[:, :, None] & ((distance <= keys - queries) | (not causal))
     same &= np.abs(distance) <= (keys + queries if radius is None else radius)
     used = same.any(-1)[:, :, None, None]  # what queries without any key compute is not used
     attend = lambda function: lambda q, k, v, *bias: function(q, k, v, segments, *bias)
