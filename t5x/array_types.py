@@ -14,6 +14,7 @@ import numpy as np
 PyTree: TypeAlias = Any
 Params: TypeAlias = Any
 Cache: TypeAlias = Any
+KeysValues: TypeAlias = tuple[jax.Array, jax.Array]  # of one layer of attention
 Batch: TypeAlias = Mapping[str, jax.Array]
 HostBatch: TypeAlias = dict[str, np.ndarray]
 # Of type `jnp.dtype`, as the networks take it; jax 0.12 gives it another type.

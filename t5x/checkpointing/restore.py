@@ -211,10 +211,12 @@ def _remedy(config: RestoreCheckpointConfig | None, setting: str) -> str:
 
 def _network(names: Iterable[str]) -> str | None:
     """Return what kind of network has these parameters, None if it has no encoder."""
-    parts = {name.split("/")[1] for name in names if _is_parameter(name)}
+    parts = {part for name in names if _is_parameter(name) for part in name.split("/")[1:4]}
     if "encoder" not in parts:
         return None
-    return "a T5" if "decoder" in parts else "an encoder"
+    if "decoder" not in parts:
+        return "an encoder"
+    return "a T5" if "encoder_decoder_attention" in parts else "a T5Gemma 2"
 
 
 def _assign(

@@ -26,16 +26,23 @@ _PEAKS = {
 
 
 def step_flops(config: Any, batch: int, inputs: int, targets: int) -> float:
-    """Return the FLOP of one train step on `batch` sequences; `config` is a `network.T5Config`.
+    """Return the FLOP of one train step on `batch` sequences.
 
-    Attention counts all keys, masked or not, as published figures do.
+    `config` is a `T5Config` or a `T5Gemma2Config`, whose decoder attends to inputs and targets at
+    once. Attention counts all keys, masked or not, as published figures do.
     """
     c = config
+    is_merged = hasattr(c, "num_kv_heads")
     width = c.num_heads * c.head_dim
-    mlp = c.emb_dim * c.mlp_dim * (len(c.mlp_activations) + 1)
+    queries, keys = (
+        c.emb_dim * w for w in (width, c.num_kv_heads * c.head_dim if is_merged else width)
+    )
+    mlp = c.emb_dim * c.mlp_dim * (3 if is_merged else len(c.mlp_activations) + 1)
     scores = lambda queries, keys: 2 * queries * keys * width
-    encoder = inputs * (4 * c.emb_dim * width + mlp) + scores(inputs, inputs)
-    decoder = targets * (6 * c.emb_dim * width + mlp) + inputs * 2 * c.emb_dim * width
+    attention = 2 * queries + 2 * keys  # queries and outputs, keys and values
+    encoder = inputs * (attention + mlp) + scores(inputs, inputs)
+    crossing = 0 if is_merged else 2 * queries
+    decoder = targets * (attention + crossing + mlp) + inputs * 2 * keys
     decoder += scores(targets, targets) + scores(targets, inputs)
     logits = targets * c.emb_dim * c.vocab_size
     forward = c.num_encoder_layers * encoder + c.num_decoder_layers * decoder + logits

@@ -3,6 +3,7 @@
 An example's inputs are a few letters, its targets the same letters: `abca` to `abca`.
 """
 
+import dataclasses
 import functools
 import pathlib
 from collections.abc import Mapping
@@ -20,6 +21,7 @@ from t5x import adafactor, checkpoints, decoding, models, schedules
 from t5x import train as train_module
 from t5x.checkpointing.config import CheckpointConfig, SaveCheckpointConfig
 from t5x.examples.t5 import network
+from t5x.examples.t5gemma2 import network as t5gemma2
 from t5x.input_pipeline import stream
 from t5x.input_pipeline.config import DatasetConfig
 from t5x.partitioning import PjitPartitioner
@@ -106,6 +108,14 @@ def model(**settings) -> models.EncoderDecoderModel:
     return models.EncoderDecoderModel(
         module, VOCABULARY, VOCABULARY, optimizer, decode_fn=decoding.temperature_sample
     )
+
+
+def gemma(**settings) -> models.EncoderDecoderModel:
+    """Return a T5Gemma 2 of two layers, whose two heads share their keys and values."""
+    sizes = {"vocab_size": 264, "emb_dim": 16, "num_heads": 2, "num_kv_heads": 1, "head_dim": 16}
+    layers = {"mlp_dim": 32, "num_encoder_layers": 1, "num_decoder_layers": 2}
+    config = t5gemma2.T5Gemma2Config(**{**sizes, **layers, **settings})
+    return dataclasses.replace(model(), module=t5gemma2.T5Gemma2(config=config))
 
 
 @functools.cache
@@ -219,10 +229,11 @@ SMALL = network.T5Config(
 )
 
 
-def random_params(config: network.T5Config, seed: int = 0):
+def random_params(config: network.T5Config | t5gemma2.T5Gemma2Config, seed: int = 0):
     """Return random parameters of a network."""
     ids = np.ones((1, 4), np.int32)
-    init = lambda: network.Transformer(config).init(
+    is_gemma = isinstance(config, t5gemma2.T5Gemma2Config)
+    init = lambda: (t5gemma2.T5Gemma2 if is_gemma else network.Transformer)(config).init(
         jax.random.PRNGKey(seed), ids, ids, ids, enable_dropout=False
     )
     shapes = flax.core.meta.unbox(jax.eval_shape(init)["params"])

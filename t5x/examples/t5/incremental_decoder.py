@@ -9,7 +9,6 @@ Shapes: B rows of inputs, N decodes a row, M = B*N, I input length, T target len
 H heads, K head_dim, V vocab.
 """
 
-import functools
 from typing import Any
 
 import flax.struct
@@ -18,7 +17,6 @@ import jax.numpy as jnp
 
 from t5x.array_types import Cache, Params
 from t5x.checkpointing.layer_stacking import unstack_layers
-from t5x.examples.t5 import network
 from t5x.partitioning import constrain
 
 
@@ -47,12 +45,8 @@ class IncrementalDecoder:
     ) -> "IncrementalDecoder":
         """Return the decoder for inputs int32 (0 is padding) and the encoder's output for them."""
         params = decoding_params(module.config, params)
-        attention: Any = network.make_attention(module.config)
-        keys_values = functools.partial(attention.apply, method="keys_values")
         layers = [params["decoder"][f"layers_{i}"] for i in range(module.config.num_decoder_layers)]
-        pairs = [
-            keys_values({"params": p["encoder_decoder_attention"]}, encoded_BID) for p in layers
-        ]
+        pairs = [module.keys_values_of(layer, encoded_BID) for layer in layers]
         # Without the barrier XLA moves the transposition into the loop over positions.
         swapped = jax.tree.map(lambda x: x.swapaxes(1, 2), pairs)
         cross = jax.lax.optimization_barrier(swapped)

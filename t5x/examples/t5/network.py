@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from common.errors import UserError
-from t5x.array_types import FLOAT32, Cache
+from t5x.array_types import FLOAT32, Cache, Params
 from t5x.examples.t5 import layers
 from t5x.kernels import select
 from t5x.kernels.attention_mask import Segments
@@ -139,7 +139,7 @@ class DecoderLayer(Block):
         source = y
         if cache is not None:
             keys_values = attention.keys_values(y)
-            cache = tuple(map(_written, cache, keys_values, (position, position)))
+            cache = tuple(map(written, cache, keys_values, (position, position)))
             source = tuple(x_BHTK.swapaxes(1, 2) for x_BHTK in cache)
         y = attention(y, source, mask, bias, enable_dropout)
 
@@ -153,7 +153,7 @@ class DecoderLayer(Block):
         return self.feed_forward(x, y.reshape(x.shape), enable_dropout), cache
 
 
-def _written(cache_MHTK: jax.Array, new_M1HK: jax.Array, position: jax.Array) -> jax.Array:
+def written(cache_MHTK: jax.Array, new_M1HK: jax.Array, position: jax.Array) -> jax.Array:
     """Return the cache of keys or values with one more position."""
     return jax.lax.dynamic_update_slice_in_dim(
         cache_MHTK, new_M1HK.swapaxes(1, 2), position, axis=2
@@ -270,14 +270,14 @@ class Decoder(nn.Module):
 class Transformer(nn.Module):
     """Encoder and decoder over one embedding table."""
 
-    config: T5Config
+    config: Any  # a T5Config
 
     def setup(self):
         """Create the three parts."""
         c = self.config
         self.token_embedder = layers.Embed(c.vocab_size, c.emb_dim, c.dtype)
-        self.encoder = Encoder(c)
-        self.decoder = Decoder(c)
+        self.encoder: nn.Module = Encoder(c)
+        self.decoder: nn.Module = Decoder(c)
 
     def encode(
         self, encoder_input_tokens, encoder_segment_ids=None, *, enable_dropout: bool = True
@@ -319,6 +319,12 @@ class Transformer(nn.Module):
         keys_values = cache["keys_values"]
         y, keys_values = self.decoder(x, cross, mask, cross_mask, False, keys_values, position)
         return self.logits(y)[:, 0], {"position": position + 1, "keys_values": keys_values}
+
+    @nn.nowrap  # called of a network without variables
+    def keys_values_of(self, layer: Params, encoded_BID: jax.Array) -> Any:
+        """Return keys and values [B, I, H, K] of the encoder's output in a layer of the decoder."""
+        params = {"params": layer["encoder_decoder_attention"]}
+        return make_attention(self.config).apply(params, encoded_BID, method="keys_values")
 
     def logits(self, y: jax.Array) -> jax.Array:
         """Return the decoder's logits; for a tied table its product over sqrt(D)."""

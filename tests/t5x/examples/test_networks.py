@@ -37,10 +37,11 @@ class Network:
         return {"encoder_input_tokens": inputs} | (decoder if self.decodes else {})
 
 
-@pytest.fixture(scope="module", params=["t5_1_1", "bert", "modernbert"])
+@pytest.fixture(scope="module", params=["t5_1_1", "t5gemma2", "bert", "modernbert"])
 def net(request):
-    if request.param == "toy":
-        return Network(toy.model, toy.random_params(toy.model().module.config), decodes=True)
+    if request.param in ("toy", "t5gemma2"):
+        make = toy.model if request.param == "toy" else toy.gemma
+        return Network(make, toy.random_params(make().module.config), decodes=True)
     if request.param == "t5_1_1":
         golden = Golden("t5_1_1")
         return Network(golden.model, stack_layers(golden.tree("init_params")), decodes=True)
@@ -104,7 +105,8 @@ def test_dropout_needs_a_key_and_depends_on_it(net):
     assert np.abs(first - other).max() > 1e-2
 
 
-@pytest.mark.parametrize("net", ["toy", "modernbert"], indirect=True)  # one layer; both masks
+# One layer; both masks; keys of inputs and targets.
+@pytest.mark.parametrize("net", ["toy", "modernbert", "t5gemma2"], indirect=True)
 def test_kernels_of_a_gpu_have_the_same_logits(net, monkeypatch):
     """That their gradients are the same too, the kernels' own tests show."""
     batch, wanted = net.batch(), net.logits(net.params, net.batch())

@@ -13,8 +13,8 @@ from t5x.train_state import state_specs
 ROWS, DECODES, LENGTH = 2, 3, 5
 
 
-def made(**settings):
-    model = toy.model(num_decoder_layers=2, **settings)
+def made(make=toy.model, **settings):
+    model = make(num_decoder_layers=2, **settings)
     partitioner = PjitPartitioner(devices=jax.devices()[:1])
     return model, toy.state(state_specs(model, partitioner)).params
 
@@ -27,10 +27,13 @@ def case():
 RELU = {"mlp_activations": ("relu",), "logits_via_embedding": True}
 
 
-@pytest.mark.parametrize("settings", [{}, {"own_relative_bias": True}, RELU])
-def test_the_decodes_of_a_row_share_its_inputs(settings):
+@pytest.mark.parametrize(
+    ("make", "settings"),
+    [(toy.model, {}), (toy.model, {"own_relative_bias": True}), (toy.model, RELU), (toy.gemma, {})],
+)
+def test_the_decodes_of_a_row_share_its_inputs(make, settings):
     """Logits [B*N, V] at each position are those of teacher forcing on repeated inputs."""
-    model, params = made(**settings)
+    model, params = made(make, **settings)
     random = np.random.default_rng(0)
     inputs = random.integers(3, 200, (ROWS, 6)).astype(np.int32)
     inputs[1, 4:] = 0
@@ -49,7 +52,7 @@ def test_the_decodes_of_a_row_share_its_inputs(settings):
         "decoder_input_tokens": ids,
         "decoder_target_tokens": np.ones_like(ids),
     }
-    plain = toy.model(num_decoder_layers=2, **settings | {"attention": "xla"})
+    plain = make(num_decoder_layers=2, **settings | {"attention": "xla"})
     wanted = jax.jit(plain.logits)(params, batch)
     found = stepwise(params, inputs, ids.T).swapaxes(0, 1)
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)

@@ -1,0 +1,1 @@
+"""T5Gemma 2 of text: networks and their sizes."""
