@@ -19,7 +19,7 @@ from convert.proof.torch_logits import generates_by_itself, generation
 from convert.run import loss_curve
 from convert.run.model_dir import TrainedRun, prefix_of
 from convert.run.published import scalars_only, without_local_paths
-from convert.sizes import Sizes, T5Sizes
+from convert.sizes import EncoderDecoderSizes, Sizes, T5Gemma2Sizes
 
 _PICTURE = "loss.png"
 _MOST_ROWS = 12  # most rows of the table of losses
@@ -96,6 +96,10 @@ _GENERATE = [
     "for text in tokenizer.batch_decode(outputs, skip_special_tokens=True):",
     "    print(text.strip())",
 ]
+_NO_IMAGES = (
+    "This model reads text alone. Its class wants a network of images, so the folder has a tiny "
+    "one of zeros, which text never reaches."
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,7 +130,7 @@ class CardContent:
         data = huggingface_hub.ModelCardData(
             library_name="transformers",
             pipeline_tag=self._pipeline_tag,
-            tags=list(dict.fromkeys(["t5", "t5x", family] if self._is_t5 else [family, "t5x"])),
+            tags=list(dict.fromkeys(["t5", "t5x", family] if self._generates else [family, "t5x"])),
             language=list(metadata["language"]) or None,
             license=metadata["license"],
             datasets=list(metadata["datasets"]) or None,
@@ -136,7 +140,9 @@ class CardContent:
         facts = markdown.table(["", ""], self._facts().items(), left=2)
         lines = [f"# {plain(self.name)}\n", "Trained on the T5X gin interface.\n", facts]
         lines += ["", self._proof(), "", *self._corpora(), "## Use", ""]
-        lines += self._generation() if self._is_t5 else self._filling()
+        lines += self._generation() if self._generates else self._filling()
+        if isinstance(self.sizes, T5Gemma2Sizes):
+            lines += [_NO_IMAGES, ""]
         if self.sizes.config().get("use_cache") is False:
             lines += [_NO_CACHE, ""]
         if self.sizes.output_scale != 1.0:
@@ -148,14 +154,14 @@ class CardContent:
         return huggingface_hub.ModelCard(f"---\n{data.to_yaml()}\n---\n\n{text}")
 
     @property
-    def _is_t5(self) -> bool:
-        return isinstance(self.sizes, T5Sizes)
+    def _generates(self) -> bool:
+        return isinstance(self.sizes, EncoderDecoderSizes)
 
     @property
     def _pipeline_tag(self) -> str:
         # transformers 5 has no text2text-generation, and its text-generation loads a T5 as the
         # encoder and decoder that it is.
-        return "text-generation" if self._is_t5 else "fill-mask"
+        return "text-generation" if self._generates else "fill-mask"
 
     def _results(self) -> list[huggingface_hub.EvalResult]:
         """Return the last losses and metrics, without baselines, deviations and confusions."""

@@ -36,7 +36,7 @@ from convert.proof.verify import verify
 from convert.run import model_dir
 from convert.run.rewrite import check_written, write_run
 from convert.run.vocabulary import TOKENIZER, sentencepiece_vocabulary
-from convert.sizes import T5_IDS, BertSizes, EncoderSizes, Sizes, T5Sizes
+from convert.sizes import T5_IDS, BertSizes, EncoderDecoderSizes, EncoderSizes, Sizes, T5Sizes
 from convert.t5x_params import Tree
 from t5x.checkpointing.lazy_array import LazyArray, from_numpy
 
@@ -189,7 +189,7 @@ def write_checkpoint(
         arrays["state/step"] = from_numpy(np.asarray(step, np.int32))
         extra_ids: dict[str, int] = {}
         generation: set[str] = set()
-        if isinstance(network, T5Sizes):
+        if isinstance(network, EncoderDecoderSizes):
             extra_ids, eos_id = _write_vocabulary(model, temporary)
             generation = _write_generation(model, temporary, eos_id)
         elif any((folder / name).is_file() for name in tokenizer.FILES):

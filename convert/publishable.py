@@ -28,7 +28,7 @@ from convert.proof import same_ids, torch_logits
 from convert.proof.odd_texts import odd_texts
 from convert.run import model_dir
 from convert.run.vocabulary import tokenizer_of, vocabulary_of
-from convert.sizes import KINDS, T5_IDS, Sizes, T5Sizes
+from convert.sizes import KINDS, T5_IDS, EncoderDecoderSizes, Sizes
 from convert.tokenizer import TOKENIZER_CONFIG, Vocabulary
 from t5x.checkpointing.lazy_array import LazyArray
 
@@ -58,7 +58,7 @@ def describe(
     sizes = dataclasses.replace(sizes, model_type=model_type or sizes.model_type)
     if vocabulary == "none":
         return Described(sizes, bindings, None)
-    if isinstance(sizes, T5Sizes):
+    if isinstance(sizes, EncoderDecoderSizes):
         folders = [Path.cwd(), ROOT]
         return Described(sizes, bindings, vocabulary_of(run, bindings, vocabulary, folders))
     tokenizer = tokenizer_of(run, vocabulary)
@@ -81,13 +81,13 @@ def export(
       UserError: Hugging Face has no such network or vocabulary.
     """
     ids = vocabulary.config_ids(sizes) if vocabulary else {}
-    config = sizes.config() | ids | {"torch_dtype": dtype}
+    config = sizes.config(ids) | {"torch_dtype": dtype}
     if prefix := model_dir.prefix_of(run.inference()):
         config["prefix"] = prefix  # pipelines of transformers add it
     atomic_output.write_json(folder / "config.json", config)
     if vocabulary:
         vocabulary.publish(folder, sizes)
-    if isinstance(sizes, T5Sizes):
+    if isinstance(sizes, EncoderDecoderSizes):
         fixed = {name: config[name] for name in (*T5_IDS, "use_cache")}
         atomic_output.write_json(folder / model_dir.GENERATION, run.generation() | fixed)
         if vocabulary and (lengths := run.inference().get("lengths")):

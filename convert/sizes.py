@@ -48,7 +48,9 @@ _NO_EFFECT = {
     "concerns the tokenizer, which has files of its own": """
         bos_token_id cls_token_id eos_token_id mask_token_id n_positions sep_token_id
         tokenizer_class unk_token_id""",
-    "concerns other networks": "directionality layer_norm_eps position_embedding_type",
+    "concerns other networks": """
+        directionality layer_norm_eps position_embedding_type
+        sliding_window classifier_dropout_rate max_position_embeddings""",
 }
 NO_EFFECT = frozenset(" ".join(_NO_EFFECT.values()).split())
 # T5X's gelu is the tanh approximation, which transformers calls gelu_new (and, only in the word
@@ -82,6 +84,8 @@ _AXES = {
     "P": ("positions",),
     "Y": ("type_vocab_size",),
     "C": ("classes",),
+    "G": ("num_kv_heads", "head_dim"),
+    "K": ("head_dim",),
 }
 
 
@@ -103,6 +107,7 @@ class Sizes(abc.ABC):
 
     configuration: ClassVar[str]  # the name of the trainer's class
     package: ClassVar[str]  # the package whose `network` module defines that class
+    module: ClassVar[str]  # the name of the network there
     families: ClassVar[dict[str, str]]  # model_type and class in transformers
     constants: ClassVar[dict[str, Any]]
     aliases: ClassVar[dict[str, str]] = {}  # other names of keys, which win in transformers
@@ -172,8 +177,11 @@ class Sizes(abc.ABC):
         """Return the fields of an axis, for messages."""
         return " x ".join(f"{name} {getattr(self, name)}" for name in _AXES[letter])
 
-    def config(self) -> dict[str, Any]:
-        """Return config.json without a dtype; raise UserError if the family does not fit."""
+    def config(self, ids: Mapping[str, int] | None = None) -> dict[str, Any]:
+        """Return config.json without a dtype; raise UserError if the family does not fit.
+
+        `ids` are the special ids of a vocabulary by key, in place of the usual ones.
+        """
         if self.family not in self.fitting:
             raise UserError(
                 "model_type",
@@ -188,7 +196,13 @@ class Sizes(abc.ABC):
             **{field.metadata["key"]: getattr(self, field.name) for field in fields},
             **self.constants,
             **self._derived(),
+            **(ids or {}),
         }
+
+    @classmethod
+    def flat(cls, config: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a config.json without nested ones; raise UserError if they contradict."""
+        return config
 
     @abc.abstractmethod
     def _derived(self) -> dict[str, Any]:
@@ -201,7 +215,21 @@ class Sizes(abc.ABC):
 
 
 @dataclasses.dataclass(frozen=True)
-class T5Sizes(Sizes):
+class EncoderDecoderSizes(Sizes):
+    """The sizes that all networks which generate have."""
+
+    head_dim: int
+    num_encoder_layers: int
+    num_decoder_layers: int
+
+    @property
+    @abc.abstractmethod
+    def tied(self) -> bool:
+        """Whether the embedding computes the logits, without a separate head."""
+
+
+@dataclasses.dataclass(frozen=True)
+class T5Sizes(EncoderDecoderSizes):
     """T5 1.0 and 1.1, mT5, ByT5, umT5: `t5x.examples.t5.network.T5Config`."""
 
     vocab_size: int = _key("vocab_size")
@@ -218,6 +246,7 @@ class T5Sizes(Sizes):
 
     configuration = "T5Config"
     package = "t5x.examples.t5"
+    module = "Transformer"
     families: ClassVar = {
         "t5": "T5ForConditionalGeneration",
         "mt5": "MT5ForConditionalGeneration",
@@ -322,6 +351,143 @@ class T5Sizes(Sizes):
         }
 
 
+_ALL_TOKENS = "full_attention"  # the kind of a layer that attends to all tokens
+
+
+@dataclasses.dataclass(frozen=True)
+class T5Gemma2Sizes(EncoderDecoderSizes):
+    """T5Gemma 2 of text: `t5x.examples.t5gemma2.network.T5Gemma2Config`.
+
+    Its config.json has one configuration for the encoder's text and one for the decoder, which
+    agree but for the number of layers. It must have one for images, too, which nothing uses: of
+    the smallest network, and with ids beyond the vocabulary.
+    """
+
+    vocab_size: int = _key("vocab_size")
+    emb_dim: int = _key("hidden_size", 512)
+    num_heads: int = _key("num_attention_heads", 4)
+    mlp_dim: int = _key("intermediate_size", 1024)
+    dropout_rate: float = _key("dropout_rate", 0.0)
+    head_dim: int = _key("head_dim", 128)
+    num_encoder_layers: int = 8
+    num_decoder_layers: int = _key("num_hidden_layers", 4)
+    num_kv_heads: int = _key("num_key_value_heads", 4)
+    rope_theta: float = 10_000.0
+
+    configuration = "T5Gemma2Config"
+    package = "t5x.examples.t5gemma2"
+    module = "T5Gemma2"
+    families: ClassVar = {"t5gemma2": "T5Gemma2ForConditionalGeneration"}
+    fitting = ("t5gemma2",)
+    tied = True
+    states_sizes = True
+    constants: ClassVar = {
+        "is_encoder_decoder": True,
+        "hidden_activation": "gelu_pytorch_tanh",
+        "attention_bias": False,
+        "attn_logit_softcapping": None,
+        "final_logit_softcapping": None,
+        "rms_norm_eps": 1e-06,
+        "tie_word_embeddings": True,
+        "decoder_start_token_id": T5_IDS["decoder_start_token_id"],
+        "bos_token_id": T5_IDS["decoder_start_token_id"],  # transformers starts labels with it
+        "pad_token_id": T5_IDS["pad_token_id"],
+    }
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.emb_dim % self.num_heads:
+            raise UserError(
+                "network.T5Gemma2Config.num_heads",
+                self.num_heads,
+                f"but transformers wants a divisor of emb_dim, {self.emb_dim}",
+            )
+
+    def summary(self) -> str:
+        """Return the network in a few words, for messages."""
+        return (
+            f"{self.num_encoder_layers}+{self.num_decoder_layers} layers, emb_dim {self.emb_dim}, "
+            f"{self.num_kv_heads} heads of keys"
+        )
+
+    def config(self, ids: Mapping[str, int] | None = None) -> dict[str, Any]:
+        """Return config.json without a dtype."""
+        flat = super().config(ids)
+        names = "architectures model_type is_encoder_decoder decoder_start_token_id use_cache"
+        top = {name: flat.pop(name) for name in (*names.split(), "attention_dropout")}
+        top |= {name: flat[name] for name in ("dropout_rate", "tie_word_embeddings")}
+        depths = flat.pop("num_encoder_layers"), self.num_decoder_layers
+        text, decoder = (
+            flat | {"num_hidden_layers": depth, "layer_types": [_ALL_TOKENS] * depth}
+            for depth in depths
+        )
+        images = {"image_token_index": self.vocab_size, "eoi_token_index": self.vocab_size + 1}
+        encoder = images | {
+            "boi_token_index": self.vocab_size + 2,
+            "mm_tokens_per_image": 1,
+            "text_config": text,
+            "vision_config": _NO_IMAGES,
+        }
+        ids = {name: value for name, value in flat.items() if name.endswith("_token_id")}
+        return top | ids | images | {"encoder": encoder, "decoder": decoder}
+
+    @classmethod
+    def flat(cls, config: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the decoder's configuration with the encoder's number of layers."""
+        encoder, decoder = ({**(config.get(side) or {})} for side in ("encoder", "decoder"))
+        text = encoder.get("text_config") or {}
+        rest = {k: v for k, v in config.items() if k not in (*encoder, "encoder", "decoder")}
+        kinds = {*(text.get("layer_types") or ()), *(decoder.get("layer_types") or ())}
+        if kinds - {_ALL_TOKENS}:
+            raise UserError(
+                "layer_types of config.json",
+                sorted(kinds),
+                "but the trainer's t5gemma2 attends to all tokens in every layer",
+            )
+        differing = {"num_hidden_layers", "layer_types", "model_type", *NO_EFFECT}
+        for name in sorted((text.keys() & decoder.keys()) - differing):
+            if text[name] != decoder[name]:
+                raise UserError(
+                    f"{name} of config.json",
+                    text[name],
+                    f"in the encoder but {decoder[name]} in the decoder, and the trainer's "
+                    "t5gemma2 has one for both",
+                )
+        return decoder | rest | {"num_encoder_layers": text.get("num_hidden_layers")}
+
+    def _derived(self) -> dict[str, Any]:
+        theta = {"rope_type": "default", "rope_theta": self.rope_theta}
+        return {
+            "num_encoder_layers": self.num_encoder_layers,
+            "attention_dropout": self.dropout_rate,
+            "eos_token_id": T5_IDS["eos_token_id"],
+            "use_cache": True,
+            "query_pre_attn_scalar": self.head_dim,
+            "rope_parameters": {_ALL_TOKENS: theta},
+        }
+
+    @classmethod
+    def _read(cls, config: Mapping[str, Any]) -> dict[str, Any]:
+        _check_constant(config, "query_pre_attn_scalar", config["head_dim"], "t5gemma2")
+        theta = {"rope_type": "default", "rope_theta": 1_000_000.0}
+        theta |= (config.get("rope_parameters") or {}).get(_ALL_TOKENS) or {}
+        _check_constant(theta, "rope_type", "default", "t5gemma2")
+        depth = {"num_encoder_layers": config.get("num_encoder_layers")}
+        return depth | {"rope_theta": theta["rope_theta"]}
+
+
+# The smallest network of images that transformers builds.
+_NO_IMAGES = {
+    "model_type": "siglip_vision_model",
+    "hidden_size": 8,
+    "intermediate_size": 8,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 1,
+    "image_size": 1,
+    "patch_size": 1,
+}
+
+
 @dataclasses.dataclass(frozen=True)
 class EncoderSizes(Sizes):
     """The sizes that both kinds of encoders have."""
@@ -361,6 +527,7 @@ class BertSizes(EncoderSizes):
     next_sentence: bool = True  # no key: the architecture says it, or the weights
 
     configuration = "BertConfig"
+    module = "Bert"
     families: ClassVar = {
         "bert": "BertForMaskedLM",
         "roberta": "RobertaForMaskedLM",
@@ -424,6 +591,7 @@ class ModernBertSizes(EncoderSizes):
     local_theta: float = 10_000.0
 
     configuration = "ModernBertConfig"
+    module = "ModernBert"
     families: ClassVar = {"modernbert": "ModernBertForMaskedLM"}
     fitting = ("modernbert",)
     constants: ClassVar = {
@@ -469,7 +637,12 @@ class ModernBertSizes(EncoderSizes):
         return {"global_every": period, **_thetas(config)}
 
 
-KINDS: tuple[type[Sizes], ...] = (T5Sizes, BertSizes, ModernBertSizes)
+KINDS: tuple[type[Sizes], ...] = (
+    T5Sizes,
+    T5Gemma2Sizes,
+    BertSizes,
+    ModernBertSizes,
+)
 
 
 def read_gin(bindings: Bindings) -> Sizes:
@@ -493,6 +666,7 @@ def read_config(config: Mapping[str, Any]) -> Sizes:
             why="is set, and weights are read as they were before quantization only",
             to_set="take the model that is not quantized",
         )
+    config = kind.flat(config)
     for constant, value in kind.constants.items():
         _check_constant(config, constant, value, family)
     renamed = {kind.aliases[name]: config[name] for name in kind.aliases if name in config}
@@ -518,7 +692,8 @@ def read_config(config: Mapping[str, Any]) -> Sizes:
 
 def unknown(config: Mapping[str, Any], sizes: Sizes) -> set[str]:
     """Return the settings of a config.json that are neither kept nor refused nor in `NO_EFFECT`."""
-    names = {*sizes.config(), *sizes.aliases, *NO_EFFECT, *_READ}
+    config = sizes.flat(config)
+    names = {*sizes.flat(sizes.config()), *sizes.aliases, *NO_EFFECT, *_READ}
     return {name for name in config if name not in names and config[name] is not None}
 
 

@@ -21,12 +21,13 @@ from common.errors import UserError
 from convert import atomic_output, card, publishable, t5x_params, weight_map
 from convert.formats import flax_msgpack_writer, safetensors_writer
 from convert.formats.safetensors_writer import DTYPES
+from convert.proof import torch_logits
 from convert.proof.verify import verify
 from convert.run.model_dir import TrainedRun
-from convert.sizes import Sizes
+from convert.sizes import Sizes, T5Gemma2Sizes
 from convert.tokenizer import Vocabulary
 from t5x.checkpointing import layout
-from t5x.checkpointing.lazy_array import Index, LazyArray
+from t5x.checkpointing.lazy_array import Index, LazyArray, from_numpy
 
 FORMATS = ("pytorch", "flax")
 # Transformers 4 has a umT5 for PyTorch alone, and its encoders are not written for Flax.
@@ -57,6 +58,9 @@ def write_weights(
     tree = weight_map.scale_output(tree, 1 / sizes.output_scale)
     if "pytorch" in options.formats:
         torch = {t.target: _joined(tree, t, t.torch_shape, t.to_torch) for t in tensors}
+        if isinstance(sizes, T5Gemma2Sizes):
+            for name, shape in torch_logits.check_names(folder, sizes).items():
+                torch[name] = from_numpy(np.zeros(shape, np.float32))
         safetensors_writer.write(folder, torch, options.dtype, options.shard_bytes)
     if "flax" in options.formats:
         flax = {t.flax_path: _joined(tree, t, t.flax_shape, t.to_flax) for t in tensors}

@@ -2,8 +2,9 @@
 
 A row of the table is (Hugging Face name, T5X path or paths, letters of the shape in T5X). Letters:
 V vocab_size, D emb_dim, A num_heads x head_dim, F mlp_dim, H num_heads, R buckets of distances, P
-positions, Y types of tokens, C classes. Several paths are concatenated in one tensor, as
-ModernBERT's queries, keys and values in `Wqkv`.
+positions, Y types of tokens, C classes, G num_kv_heads x head_dim, K head_dim. Several paths are
+concatenated in one tensor, as ModernBERT's queries, keys and values in `Wqkv`. T5Gemma 2 keeps the
+scale of a norm less 1.
 
 PyTorch's Linear keeps its weight as [out, in] where T5X and Flax keep [in, out]. The table of
 relative positions is [H, R] in T5X and [R, H] in both others. T5X paths are as in checkpoints,
@@ -17,7 +18,7 @@ from typing import NamedTuple, TypeAlias, TypeVar
 import numpy as np
 
 from common.errors import UserError
-from convert.sizes import BertSizes, ModernBertSizes, Sizes, T5Sizes
+from convert.sizes import BertSizes, ModernBertSizes, Sizes, T5Gemma2Sizes, T5Sizes
 from t5x.checkpointing.lazy_array import LazyArray
 
 V = TypeVar("V")
@@ -35,6 +36,7 @@ class MappedTensor(NamedTuple):
     sources: tuple[str, ...]
     letters: str
     shape: tuple[int, ...]
+    less: float = 0.0  # what PyTorch's values are less than T5X's
 
     @property
     def _leaf(self) -> str:
@@ -64,6 +66,7 @@ class MappedTensor(NamedTuple):
 
     def to_torch(self, values: list[np.ndarray]) -> np.ndarray:
         """Return the Hugging Face tensor of the sources' values."""
+        values = [x - np.float32(self.less) for x in values] if self.less else values
         parts = [x.T if self.torch_transposes else x for x in values]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
@@ -73,6 +76,7 @@ class MappedTensor(NamedTuple):
 
     def from_torch(self, value: np.ndarray) -> list[np.ndarray]:
         """Return the values of each source of a Hugging Face tensor."""
+        value = value.astype(np.float32) + np.float32(self.less) if self.less else value
         parts = np.split(value, len(self.sources))
         return [x.T if self.torch_transposes else x for x in parts]
 
@@ -190,9 +194,32 @@ def _modern_bert_layer(i: int, global_every: int) -> str:
     return f"encoder/layers_{group}/{'global' if place == global_every - 1 else f'local_{place}'}"
 
 
+def _t5gemma2(s: T5Gemma2Sizes) -> Rows:
+    yield "model.encoder.embed_tokens.weight", "token_embedder/embedding", "VD"
+    for stack, depth in (("encoder", s.num_encoder_layers), ("decoder", s.num_decoder_layers)):
+        yield f"model.{stack}.norm.weight", f"{stack}/{stack}_norm/scale", "D"
+        for i in range(depth):
+            theirs, ours = f"model.{stack}.layers.{i}", f"{stack}/layers_{i}"
+            for name, letters in {"query": "DA", "key": "DG", "value": "DG", "out": "AD"}.items():
+                target = f"{theirs}.self_attn.{name[0]}_proj.weight"
+                yield target, f"{ours}/attention/{name}/kernel", letters
+            for name in ("query", "key"):
+                target = f"{theirs}.self_attn.{name[0]}_norm.weight"
+                yield target, f"{ours}/attention/{name}_norm/scale", "K"
+            for name, path in {"gate": "wi_0", "up": "wi_1", "down": "wo"}.items():
+                letters = "FD" if name == "down" else "DF"
+                yield f"{theirs}.mlp.{name}_proj.weight", f"{ours}/mlp/{path}/kernel", letters
+            for place in ("pre", "post"):
+                for name, path in {"self_attn": "attention", "feedforward": "mlp"}.items():
+                    target = f"{theirs}.{place}_{name}_layernorm.weight"
+                    yield target, f"{ours}/{place}_{path}_layer_norm/scale", "D"
+
+
 def _rows(sizes: Sizes) -> Rows:
     if isinstance(sizes, T5Sizes):
         return _t5(sizes)
+    if isinstance(sizes, T5Gemma2Sizes):
+        return _t5gemma2(sizes)
     if isinstance(sizes, BertSizes):
         return _bert(sizes)
     assert isinstance(sizes, ModernBertSizes)
@@ -209,7 +236,8 @@ def tensors(sizes: Sizes) -> list[MappedTensor]:
             )
         sources = (source,) if isinstance(source, str) else source
         shape = tuple(sizes.axis(letter) for letter in letters)
-        by_target[target] = MappedTensor(target, sources, letters, shape)
+        less = 1.0 if isinstance(sizes, T5Gemma2Sizes) and target.endswith("norm.weight") else 0.0
+        by_target[target] = MappedTensor(target, sources, letters, shape, less)
     return list(by_target.values())
 
 
@@ -272,11 +300,19 @@ def _first_names(names: list[str]) -> str:
     return ", ".join(names[:2]) + rest
 
 
-_OLD_NAMES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
+_OTHER_NAMES = {
+    "LayerNorm.gamma": "LayerNorm.weight",
+    "LayerNorm.beta": "LayerNorm.bias",
+    "model.encoder.text_model.": "model.encoder.",  # in memory
+}
 _T5_EMBEDDING = re.compile(r"(en|de)coder\.embed_tokens\.weight")
+# What a T5Gemma 2 has for images.
+IMAGES = re.compile(r"model\.encoder\.(vision_tower|multi_modal_projector)\..*|.*\.eoi_embedding")
 # Copies of other tensors, constants, and parts that no language model uses.
 _UNUSED = re.compile(
     _T5_EMBEDDING.pattern
+    + f"|{IMAGES.pattern}"
+    + r"|model\.decoder\.embed_tokens\.weight|lm_head\.out_proj\.weight"
     + r"|decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight"
     r"|.*\.position_ids|.*\.rotary_emb\..*|(cls\.predictions\.|lm_head\.)?decoder\.weight"
     r"|(cls\.predictions|lm_head)\.decoder\.bias|roberta\.pooler\.dense\.(weight|bias)"
@@ -296,8 +332,8 @@ def present(named: Mapping[str, V], sizes: Sizes) -> dict[str, V]:
     """
     values = {}
     for name, value in named.items():
-        for old, new in _OLD_NAMES.items():
-            name = name.replace(old, new)
+        for other, name_of_table in _OTHER_NAMES.items():
+            name = name.replace(other, name_of_table)
         if not _UNUSED.fullmatch(name):
             values[name] = value
     if isinstance(sizes, T5Sizes):

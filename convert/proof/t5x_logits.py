@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from convert.sizes import BertSizes, Sizes, T5Sizes
+from convert.sizes import Sizes
 from convert.t5x_params import Tree, nested
 
 
@@ -13,9 +13,7 @@ def module_of(sizes: Sizes) -> Any:
     """Return the network of these sizes from `t5x.examples`, in float32."""
     network = importlib.import_module(f"{sizes.package}.network")
     config = getattr(network, sizes.configuration)(**sizes.fields())
-    if isinstance(sizes, T5Sizes):
-        return network.Transformer(config)
-    return network.Bert(config) if isinstance(sizes, BertSizes) else network.ModernBert(config)
+    return getattr(network, sizes.module)(config)
 
 
 def trainer_logits(tree: Tree, sizes: Sizes, batch: dict[str, np.ndarray]) -> np.ndarray:

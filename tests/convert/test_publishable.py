@@ -18,7 +18,7 @@ from convert import from_hf, publishable, to_hf
 from convert.proof import t5x_logits, torch_logits, verify
 from convert.proof.same_ids import compare, is_tie
 from convert.run import model_dir
-from convert.sizes import BertSizes, T5Sizes
+from convert.sizes import BertSizes, EncoderDecoderSizes
 from convert.t5x_params import nested, open_tree
 from fakes import publishable_cases as cases
 from fakes import toy
@@ -52,7 +52,7 @@ def trainer_of(network):
     """A trainer of a network, whose step is compiled once for all vocabularies."""
     sizes = cases.NETWORKS[network]
     module = t5x_logits.module_of(sizes)
-    if isinstance(sizes, T5Sizes):
+    if isinstance(sizes, EncoderDecoderSizes):
         rules = adafactor.standard_logical_factor_rules()
         optimizer = adafactor.Adafactor(decay_rate=0.8, logical_factor_rules=rules)
         model = models.EncoderDecoderModel(module, None, None, optimizer)
@@ -79,7 +79,7 @@ def batch_of(sizes, vocabulary):
     ids = list(itertools.chain(*map(vocabulary.encode, cases.TEXTS[:20])))
     rows = lambda name: np.resize(ids, probe[name].shape).astype(np.int32)
     inputs = rows("encoder_input_tokens")
-    if isinstance(sizes, T5Sizes):
+    if isinstance(sizes, EncoderDecoderSizes):
         targets = rows("decoder_target_tokens")
         shifted = np.pad(targets[:, :-1], ((0, 0), (1, 0)))
         given = {"decoder_input_tokens": shifted, "decoder_target_tokens": targets}
@@ -132,7 +132,11 @@ def same_run(run, out, back, vocabulary, texts):
     path = from_hf.write_checkpoint(out, back, verify_logits=False)
     before, after = open_tree([*run.checkpoints.values()]), open_tree([path])
     assert before.keys() == after.keys()
+    run_is_gemma = "decoder/layers_0/post_mlp_layer_norm/scale" in before
     for name, array in before.items():
+        if run_is_gemma and name.endswith("norm/scale"):  # published less 1
+            np.testing.assert_allclose(after[name].read(), array.read(), rtol=0, atol=2.0**-22)
+            continue
         is_last_norm = name == "decoder/decoder_norm/scale"  # which a umT5's head is scaled by
         np.testing.assert_array_max_ulp(after[name].read(), array.read(), maxulp=int(is_last_norm))
     again = publishable.describe(model_dir.open_run(str(back))).vocabulary

@@ -9,7 +9,7 @@ import pytest
 from convert import to_hf, weight_map
 from convert.formats import t5x_checkpoint_writer
 from convert.run.rewrite import gin_of
-from convert.sizes import BertSizes, ModernBertSizes, Sizes, T5Sizes
+from convert.sizes import BertSizes, ModernBertSizes, Sizes, T5Gemma2Sizes, T5Sizes
 from fakes.paths import GOLDEN
 from t5x.checkpointing import lazy_array
 from tasks import vocabularies
@@ -39,6 +39,7 @@ NETWORKS = FAMILIES | {
     "deeper decoder": T5Sizes(
         96, **_NARROW | {"num_decoder_layers": 3}, **GATED, num_encoder_layers=1
     ),
+    "t5gemma2": T5Gemma2Sizes(**SMALL, num_kv_heads=1),
     "tied umt5": T5Sizes(96, **_NARROW, **GATED, logits_via_embedding=True, own_relative_bias=True),
 }
 
@@ -71,9 +72,9 @@ def tree(values: dict[str, np.ndarray]) -> dict[str, lazy_array.LazyArray]:
 def write_folder(folder, sizes: Sizes, values: dict[str, np.ndarray], dtype="float32") -> None:
     """Write a network's model.safetensors and config.json."""
     folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(sizes.config()))
     options = to_hf.ConversionOptions(sizes=sizes, out=folder, dtype=dtype, formats=("pytorch",))
     to_hf.write_weights(folder, tree(values), sizes, options)
-    (folder / "config.json").write_text(json.dumps(sizes.config()))
 
 
 def write_run(folder, sizes: Sizes, values: dict[str, np.ndarray] | None = None, step: int = 3):

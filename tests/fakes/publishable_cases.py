@@ -12,7 +12,14 @@ from tokenizers import models, normalizers, pre_tokenizers, trainers
 from convert import publishable, weight_map
 from convert.formats.sentencepiece_model import ModelProto, SentencePiece
 from convert.run.rewrite import gin_of
-from convert.sizes import BertSizes, ModernBertSizes, Sizes, T5Sizes
+from convert.sizes import (
+    BertSizes,
+    EncoderDecoderSizes,
+    ModernBertSizes,
+    Sizes,
+    T5Gemma2Sizes,
+    T5Sizes,
+)
 from fakes import tokenizer_files
 from fakes.small_vocabulary import TEXTS
 
@@ -26,6 +33,7 @@ NETWORKS: dict[str, Sizes] = {
     "mt5": T5Sizes(512, **_NARROW, **_LAYERS, **_GATED, model_type="mt5"),
     "umt5": T5Sizes(512, **_NARROW, **_LAYERS, **_GATED, own_relative_bias=True),
     "byt5": T5Sizes(384, **_NARROW, **_LAYERS, **_GATED),
+    "t5gemma2": T5Gemma2Sizes(512, **_NARROW, **_LAYERS, num_kv_heads=1),
     "bert": BertSizes(512, num_layers=1, next_sentence=True, **_SHORT),
     "roberta": BertSizes(512, num_layers=1, position_offset=2, next_sentence=False, **_SHORT),
     "modernbert": ModernBertSizes(512, num_layers=4, local_window=8, **_SHORT),
@@ -52,7 +60,7 @@ def draw(seed: int, folder) -> Case:
     if network == "byt5":
         drawn = {"extra_ids": rng.choice((100, 125, 0))}
         extra = {"ByteVocabulary": drawn["extra_ids"]}
-    elif isinstance(sizes, T5Sizes):
+    elif isinstance(sizes, EncoderDecoderSizes):
         drawn = _sentencepiece(rng, folder / "vocabulary.model")
         extra = {"SentencePieceVocabulary": drawn["extra_ids"]}
     else:

@@ -14,7 +14,7 @@ from convert.proof import t5x_logits
 from convert.run import model_dir
 from convert.t5x_params import nested
 from fakes import toy
-from fakes.convert_fakes import FAMILIES, arrays, write_run
+from fakes.convert_fakes import NETWORKS, arrays, write_run
 from fakes.paths import MINI, ROOT
 from fakes.refuses import refuses
 from t5x import decoding, models
@@ -112,13 +112,14 @@ DECODING = {
 }
 
 
-@pytest.fixture(scope="module")
-def evaluated(tmp_path_factory):
+@pytest.fixture(scope="module", params=["t5_1_1", "t5gemma2"])
+def evaluated(request, tmp_path_factory):
     """A run whose evaluation decodes; how it decodes; the ids that it decodes, by `DECODING`."""
     run = tmp_path_factory.mktemp("evaluated") / "run"
-    sizes = dataclasses.replace(FAMILIES["t5_1_1"], vocab_size=2048)
+    sizes = dataclasses.replace(NETWORKS[request.param], vocab_size=2048)
     values = arrays(sizes)
-    values["decoder/logits_dense/kernel"][:, 1] *= 2  # so that some outputs end
+    if request.param == "t5_1_1":
+        values["decoder/logits_dense/kernel"][:, 1] *= 2  # so that some outputs end
     write_run(run, sizes, values)
     shutil.copy(MINI / "ro_mini.model", run / "vocabulary.model")
     lines = [json.dumps({"text": text, "to": f"{text[:30]} Da."}) for text in TEXTS]
@@ -126,7 +127,9 @@ def evaluated(tmp_path_factory):
     rows = {"files": {"validation": str(run / "rows.jsonl")}}
     rows["columns"] = {"inputs": "text", "targets": "to"}
     vocabulary = vocabularies.sentencepiece(str(MINI / "ro_mini.model"))
-    task = text_to_text.add("to_publish", Rows(**rows), vocabulary, PREFIX, ["chrf"])
+    task = text_to_text.add(
+        f"to_publish_{request.param}", Rows(**rows), vocabulary, PREFIX, ["chrf"]
+    )
     cfg = toy.data("validation", mixture_or_task_name=task.name, task_feature_lengths=None)
     cfg = dataclasses.replace(cfg, task_feature_lengths={"inputs": 32, "targets": 24})
     partitioner = PjitPartitioner(devices=jax.devices()[:1])
