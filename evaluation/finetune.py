@@ -77,9 +77,9 @@ def model_gin(run: model_dir.TrainedRun) -> str:
     vocabulary = vocabulary_of(run, bindings, folders=[pathlib.Path.cwd(), ROOT])
     lines = [line for line in rewrite.gin_of(sizes).splitlines() if ".dropout_rate" not in line]
     # Published weights have no dtype, and are fine-tuned in the recipe's, as most runs are.
-    dtype = bindings.of("T5Config").get("dtype") if bindings else None
+    dtype = bindings.of(sizes.configuration).get("dtype") if bindings else None
     if dtype:
-        lines.append(f"network.T5Config.dtype = {dtype!r}")
+        lines.append(f"network.{sizes.configuration}.dtype = {dtype!r}")
     if vocabulary.is_bytes:
         kind = "ByteVocabulary"
         lines.append("VOCABULARY = @seqio.ByteVocabulary()")

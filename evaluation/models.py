@@ -80,7 +80,7 @@ class Model:
         tree = {n: np.asarray(array.read(), np.float32) for n, array in self.read().items()}
         params, module = stack_layers(t5x_params.nested(tree)), module_of(self.sizes)
         is_encoder = isinstance(self.sizes, EncoderSizes)
-        scorer = MaskScorer(module, params) if is_encoder else Scorer(module.config, params)
+        scorer = (MaskScorer if is_encoder else Scorer)(module, params)
         return ModelGuesser(objective, self.encoder, scorer.score)
 
     def count_parameters(self) -> int:

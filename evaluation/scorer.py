@@ -1,6 +1,6 @@
 """Scores targets by a network: their probability, and whether greedy decoding gives them.
 
-    scorer = Scorer(config, params)                           # a T5
+    scorer = Scorer(module, params)                           # a T5, say
     scorer.score([EncodedExample([7, 99, 1], [99, 8], 1, (1, 98), frozenset({1, 98}))])
     scorer = MaskScorer(module, params)                       # an encoder
     scorer.score([MaskedExample(ids=[2, 4, 9, 3], places=[1], targets=[8])])
@@ -58,11 +58,11 @@ class MaskedExample(NamedTuple):
 
 
 class Scorer:
-    """A T5 of nested float32 `params`."""
+    """An encoder-decoder of nested float32 `params`."""
 
-    def __init__(self, config: network.T5Config, params: Any):
-        self._vocab_size = config.vocab_size
-        self._run = functools.partial(_compiled(config), jax.tree.map(jnp.asarray, params))
+    def __init__(self, module: network.Transformer, params: Any):
+        self._vocab_size = module.config.vocab_size
+        self._run = functools.partial(_compiled(module), jax.tree.map(jnp.asarray, params))
 
     def score(self, examples: Sequence[EncodedExample]) -> list[Guess]:
         """Return a guess of each example.
@@ -166,9 +166,7 @@ def in_batches(
 
 
 @functools.cache
-def _compiled(config: network.T5Config) -> Callable:
-    module = network.Transformer(config)
-
+def _compiled(module: network.Transformer) -> Callable:
     @jax.jit
     def run(params, inputs, ends, targets):
         previous = jnp.pad(targets[:, :-1], ((0, 0), (1, 0)))

@@ -54,7 +54,7 @@ def open_start(name: str, job: str) -> PretrainedT5:
       UserError: there is no such model, it is an encoder, or it has no vocabulary.
     """
     model = starting_model.open_model(name)
-    if model.family.configuration != "T5Config":
+    if not model.family.generates:
         raise UserError(
             "--from",
             name,
@@ -66,7 +66,7 @@ def open_start(name: str, job: str) -> PretrainedT5:
         return _published(model, f"runs/{job}_start")
     folder = Path(model.name)
     bindings = starting_model.bindings_of(folder)
-    network = bindings.of("T5Config")
+    network = bindings.of(model.family.configuration)
     network.pop("dropout_rate", None)
     run = from_root(folder)
     if model.family is BYT5:

@@ -7,9 +7,9 @@
 
 The first command writes tasks/czech.py, gin/cs_t5x_base.gin and launch/cs_t5x_base.sh, which read
 FineWeb-2. The second writes such files for text of yours, and the third an encoder: --kind is t5
-(the default), bert, roberta or modernbert. They print the three commands that follow: these train
-the vocabulary, train the model and convert it. Name a language by a code such as ces_Latn or cs, by
-its English name, or by its own name. --name gives the files another name.
+(the default), t5gemma2, bert, roberta or modernbert. They print the three commands that follow:
+these train the vocabulary, train the model and convert it. Name a language by a code such as
+ces_Latn or cs, by its English name, or by its own name. --name gives the files another name.
 Without --size, the amount of text decides the size. The files are yours to change. If one of them
 exists, the command writes nothing; with --overwrite, it replaces them.
 
@@ -134,7 +134,11 @@ def main(argv: list[str] | None = None) -> None:
     add("--documents", type=arguments.text, help=about)
     about = "what the files are called, such as uk; default by the language"
     add("--name", type=arguments.text, help=about)
-    add("--kind", choices=KINDS, help="of the model, default t5; the others are encoders")
+    add(
+        "--kind",
+        choices=KINDS,
+        help="of the model, default t5; t5gemma2 generates too, the others are encoders",
+    )
     sizes = KINDS["t5"].sizes
     add("--size", choices=sizes, help="of the model; default by the amount of text")
     about = "add the language to this model: a hub name, a folder or a run"

@@ -41,7 +41,7 @@ class PretrainedT5(NamedTuple):
     """The T5 that a job starts from: `folder` is its run, which a command may have to make first.
 
     `vocabulary_file` is where that run has the vocabulary, "" for bytes. `network` are the settings
-    of T5Config in a run of the user's; a run made of published weights has a gin file of them.
+    of the network in a run of the user's; a run made of published weights has a gin file of them.
     """
 
     model: Model
@@ -76,7 +76,8 @@ class PretrainedT5(NamedTuple):
             kind = "SentencePieceVocabulary"
             lines = [f"seqio.{kind}.sentencepiece_model_file = {self.vocabulary_file!r}"]
         lines.append(f"seqio.{kind}.extra_ids = {self.extra_ids}")
-        return lines + [f"network.T5Config.{k} = {value!r}" for k, value in self.network.items()]
+        owner = f"network.{self.model.family.configuration}"
+        return lines + [f"{owner}.{name} = {value!r}" for name, value in self.network.items()]
 
 
 class JobRows(NamedTuple):
@@ -182,7 +183,9 @@ class FinetuningRecipe(NamedTuple):
             about=about,
             name=self.name,
             job_import="import tasks.jobs.classification" if classes else "",
-            family=start.model.family.include,
+            package=start.model.family.package,
+            configuration=start.model.family.configuration,
+            include=start.model.family.include,
             network=imported if start.model.model_type else "",
             run="classify" if classes else "finetune",
             greedy="" if classes else "include 'gin/shared/greedy.gin'",

@@ -14,8 +14,8 @@ class Size(NamedTuple):
 
     It suits texts of `tokens` or more. A step reads `batch` rows of `inputs` tokens, each of them
     filled by `row_tokens` of text. `steps` are the fewest and the most, in multiples of `unit`. The
-    model is cut into `partitions`, which fit the memory of chips. `rate` and `warmup` are of
-    encoders' templates; others have their own.
+    model is cut into `partitions`, which fit the memory of chips. `includes` are its gin files in
+    the templates of T5s; `rate` and `warmup` are of encoders' templates.
     """
 
     tokens: float = math.inf  # such a size is only trained if the user asks for it
@@ -27,6 +27,7 @@ class Size(NamedTuple):
     unit: int = 1_000
     most_pieces: int = 64_000
     partitions: int = 1
+    includes: tuple[str, ...] = ("{folder}/{size}.gin",)
     rate: float = 0.0
     warmup: float = 0.0  # share of the steps
 
@@ -36,7 +37,8 @@ class Kind(NamedTuple):
 
     `vocabulary_flags` are arguments of `vocabulary.train`, and so are `rare_flags` for a script of
     thousands of characters. `network` are fields of its `configuration`. `gap` hides words of a
-    sentence. A text that is too small is better added to the model `multilingual`.
+    sentence. `folder` holds the gin files of the sizes. A text that is too small is better added to
+    the model `multilingual`.
     """
 
     title: str
@@ -47,10 +49,21 @@ class Kind(NamedTuple):
     multilingual: str
     vocabulary_flags: str = ""
     rare_flags: str = ""
+    folder: str = "t5x/examples/t5/t5_1_1"
     configuration: str = "T5Config"
     network: tuple[str, ...] = ()
     gap: str = "[MASK]"
     dropout: float = 0.0
+
+    @property
+    def generates(self) -> bool:
+        """Whether its models have a decoder."""
+        return self.objective == "span_corruption"
+
+    @property
+    def package(self) -> str:
+        """The package whose `network` has the configuration."""
+        return ".".join(self.folder.split("/")[:3])
 
 
 _T5 = {
@@ -63,12 +76,17 @@ _T5 = {
         steps=(300, 2_000),
         unit=100,
         most_pieces=8_192,
+        includes=("{folder}/base.gin", "gin/shared/tiny.gin"),
     ),
     "small": Size(tokens=5e7),
     "base": Size(tokens=5e8),
     "large": Size(),
     "xl": Size(partitions=8),
     "xxl": Size(partitions=16),
+}
+_T5GEMMA2 = {
+    name: _T5[name]._replace(includes=Size().includes)
+    for name in ("tiny", "small", "base", "large")
 }
 _ENCODER = Size(template="pretrain_encoder.gin", batch=512, row_tokens=510, warmup=0.048)
 # Rates and warm-up as in Liu et al. 2019; those of tiny were measured (gin/ro_bert_tiny.gin).
@@ -98,6 +116,18 @@ KINDS = {
         _T5,
         multilingual="google/umt5-small",
         rare_flags="--byte_fallback --character_coverage 0.9995",
+        gap="<extra_id_0>",
+    ),
+    "t5gemma2": Kind(
+        "T5Gemma 2",
+        "t5gemma2",
+        "t5gemma2",
+        "span_corruption",
+        _T5GEMMA2,
+        multilingual="google/umt5-small",
+        rare_flags="--byte_fallback --character_coverage 0.9995",
+        folder="t5x/examples/t5gemma2",
+        configuration="T5Gemma2Config",
         gap="<extra_id_0>",
     ),
     "bert": Kind(

@@ -72,9 +72,9 @@ class PretrainingRecipe(NamedTuple):
     @property
     def vocabulary(self) -> str:
         """The path of the vocabulary, which is trained before the model."""
-        if self.kind_name == "t5":
-            return f"vocabularies/{self.text.short}_{self.pieces}.model"
-        return f"vocabularies/{self.text.short}_{self.kind_name}_{self.pieces}"
+        kind = "" if self.kind_name == "t5" else f"_{self.kind_name}"
+        suffix = ".model" if self.kind.generates else ""
+        return f"vocabularies/{self.text.short}{kind}_{self.pieces}{suffix}"
 
     @property
     def pieces(self) -> int:
@@ -109,7 +109,7 @@ class PretrainingRecipe(NamedTuple):
     def files(self) -> dict[str, str]:
         """Return the texts of the files to write, by path from the repository's root."""
         text, size = self.text, self.size
-        options = [f'objective="{self.kind.objective}",'] * (self.kind_name != "t5")
+        options = [f'objective="{self.kind.objective}",'] * (not self.kind.generates)
         options += ["cedilla=True,"] * text.cedilla
         task = fill(
             "pretrain.py",
@@ -127,6 +127,9 @@ class PretrainingRecipe(NamedTuple):
             size.template,
             title=self.kind.title,
             kind=self.kind_name,
+            package=self.kind.package,
+            includes="\n".join(f"include '{file}'" for file in self._includes),
+            configuration=self.kind.configuration,
             size=self.size_name,
             language=text.about.partition(":")[0],
             module=self.module,
@@ -152,6 +155,12 @@ class PretrainingRecipe(NamedTuple):
             f"gin/{self.name}.gin": recipe,
             f"launch/{self.name}.sh": fill("launch.sh", recipe=self.name),
         }
+
+    @property
+    def _includes(self) -> list[str]:
+        """The gin files of the network."""
+        names = {"folder": self.kind.folder, "size": self.size_name}
+        return [file.format(**names) for file in self.size.includes]
 
     @property
     def _network(self) -> list[str]:

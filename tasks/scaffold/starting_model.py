@@ -36,6 +36,11 @@ class Family(NamedTuple):
     vocabulary: str
 
     @property
+    def generates(self) -> bool:
+        """Whether its models have a decoder."""
+        return self.objective in (T5.objective, BYT5.objective)
+
+    @property
     def package(self) -> str:
         """The package whose `network` has the configuration."""
         return ".".join(self.include.split("/")[:3])
@@ -51,6 +56,7 @@ T5 = Family(
     rate=1e-3,
     vocabulary="vocabulary.model",
 )
+T5GEMMA2 = T5._replace(include="t5x/examples/t5gemma2/base.gin", configuration="T5Gemma2Config")
 BYT5 = T5._replace(
     include="t5x/examples/t5/byt5/base.gin",
     objective="byt5",
@@ -82,6 +88,7 @@ FAMILIES = {
     "t5": T5,
     "mt5": T5,
     "umt5": T5,
+    "t5gemma2": T5GEMMA2,
     "roberta": ROBERTA,
     "xlm-roberta": ROBERTA,
     "modernbert": MODERNBERT,
@@ -148,7 +155,7 @@ def _family_of_run(folder: Path) -> Family:
     bindings = bindings_of(folder)
     if bindings.binds_bytes():
         return BYT5
-    for family in (T5, ROBERTA, MODERNBERT):
+    for family in (T5, T5GEMMA2, ROBERTA, MODERNBERT):
         if bindings.of(family.configuration):
             return family
     raise UserError(

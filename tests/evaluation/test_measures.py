@@ -12,6 +12,7 @@ from evaluation.minimal_pairs import Pair
 from evaluation.scorer import Scorer
 from evaluation.text_encoder import TextEncoder
 from fakes.toy import SMALL, unigram
+from t5x.examples.t5 import network
 
 # A vocabulary of words: w5 is 5.
 ENCODER = TextEncoder(
@@ -21,7 +22,7 @@ PASSAGES = [[f"w{5 + (7 * i + j) % 60}" for j in range(40)] for i in range(30)]
 
 
 def guesser(shares, objective=SPAN_CORRUPTION, encoder=ENCODER) -> ModelGuesser:
-    scorer = Scorer(SMALL, unigram(SMALL, shares / shares.sum()))
+    scorer = Scorer(network.Transformer(SMALL), unigram(SMALL, shares / shares.sum()))
     return ModelGuesser(objective, encoder, scorer.score)
 
 

@@ -21,7 +21,7 @@ EXAMPLES = [
 
 def test_scores_equal_those_of_single_examples():
     params = random_params(SMALL)
-    guesses = Scorer(SMALL, params).score(EXAMPLES)
+    guesses = Scorer(network.Transformer(SMALL), params).score(EXAMPLES)
     model = network.Transformer(SMALL)
     apply = jax.jit(lambda *arrays: model.apply({"params": params}, *arrays, enable_dropout=False))
     for example, guess in zip(EXAMPLES, guesses, strict=True):
@@ -43,7 +43,7 @@ def test_scores_equal_those_of_single_examples():
 
 def test_a_unigram_model_gives_each_target_its_share():
     shares = np.arange(1, 97) / np.arange(1, 97).sum()  # 95 has the largest
-    scorer, ends = Scorer(SMALL, unigram(SMALL, shares)), (1, 95)
+    scorer, ends = Scorer(network.Transformer(SMALL), unigram(SMALL, shares)), (1, 95)
     examples = [
         EncodedExample([5, 1], [7, 95]),
         EncodedExample([5, 1], [7, 95], 1),
@@ -59,7 +59,8 @@ def test_a_unigram_model_gives_each_target_its_share():
 
 def test_an_example_that_is_too_long_is_refused():
     with refuses() as refusal:
-        Scorer(SMALL, random_params(SMALL)).score([EncodedExample([1] * 8193, [5])])
+        scorer = Scorer(network.Transformer(SMALL), random_params(SMALL))
+        scorer.score([EncodedExample([1] * 8193, [5])])
     assert "8,193 ids" in refusal.value.why
     golden = EncoderGolden("bert")
     long = MaskedExample([5] * (golden.sizes.max_length + 1), [0], [5])

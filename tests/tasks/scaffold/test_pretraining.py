@@ -125,14 +125,14 @@ def test_the_recipe_of_an_encoder_is_that_of_romanian_with_other_names(kind):
 
 def test_every_size_of_a_kind_has_a_gin_file_and_a_template():
     for name, kind in KINDS.items():
-        package = "t5/t5_1_1" if name == "t5" else f"encoder/{name}"
+        package = {"t5": "t5/t5_1_1", "t5gemma2": "t5gemma2"}.get(name, f"encoder/{name}")
         for size in kind.sizes:
             assert (ROOT / f"t5x/examples/{package}/{size}.gin").exists()
             recipe = PretrainingRecipe(text_of("ja"), size, name)
             task, gin, _ = recipe.files().values()
             assert f"import tasks.{recipe.module}\n" in gin
-            assert ('objective="' in task) == (name != "t5")
-            assert ("--byte_fallback" in recipe.report([])) == (name == "t5")
+            assert ('objective="' in task) == (not kind.generates)
+            assert ("--byte_fallback" in recipe.report([])) == kind.generates
 
 
 def test_kinds_of_a_language_share_no_file_task_or_vocabulary():
