@@ -52,8 +52,9 @@ PARAMETERS = {
 
 def gin_files():
     paths = [*T5_FILES, *(ROOT / "gin/shared").glob("*.gin"), *(ROOT / "t5x").rglob("*.gin")]
-    of_t5 = [path for path in paths if not path.is_relative_to(ROOT / recipe_facts.ENCODERS)]
-    return [*filter(is_shipped, of_t5)]
+    ours = [ROOT / folder for folder in recipe_facts.NETWORKS]
+    paths = [path for path in paths if not any(map(path.is_relative_to, ours))]
+    return [*filter(is_shipped, paths)]
 
 
 @pytest.fixture(scope="module", autouse=True)
