@@ -84,7 +84,16 @@ def test_letters_that_the_vocabulary_lacks_are_added(tmp_path, capsys, made, siz
     words = [first + second + third for first in letters for second in letters for third in "აეი"]
     (tmp_path / "text.txt").write_text("\n".join(words * 2))
     out = str(tmp_path / "out") + (".model" if not made else "")
-    flags = ["--corpus", str(tmp_path / "text.txt"), "--size", str(size), "--out", out]
+    flags = [
+        "--corpus",
+        str(tmp_path / "text.txt"),
+        "--documents",
+        "lines",
+        "--size",
+        str(size),
+        "--out",
+        out,
+    ]
     assert extend.main([model, *flags, "--dry_run"]) == 0
     said = capsys.readouterr().out
     assert " 0 go, " in said
@@ -108,7 +117,16 @@ def test_every_frequent_character_becomes_a_piece(tmp_path, capsys, character, w
     words = [] if well_held else [first + second for first in letters for second in letters]
     (tmp_path / "text.txt").write_text("\n".join(texts_with(character) + words * 9))
     path = str(tmp_path / "large.model")
-    flags = ["--corpus", str(tmp_path / "text.txt"), "--size", "90", "--out", path]
+    flags = [
+        "--corpus",
+        str(tmp_path / "text.txt"),
+        "--documents",
+        "lines",
+        "--size",
+        "90",
+        "--out",
+        path,
+    ]
     assert extend.main([MINI, *flags]) == 0
     row = next(r for r in capsys.readouterr().out.splitlines() if "unknown pieces, after" in r)
     assert re.search(r" ok +0\.00%, [0-9.]+% before", row)
@@ -119,7 +137,16 @@ def test_every_frequent_character_becomes_a_piece(tmp_path, capsys, character, w
 
 def test_unknown_pieces_that_stay_are_named(tmp_path, capsys):
     (tmp_path / "text.txt").write_text("\n".join(texts_with("、") + texts_with("。")))
-    flags = ["--corpus", str(tmp_path / "text.txt"), "--size", "1", "--out", f"{tmp_path}/x.model"]
+    flags = [
+        "--corpus",
+        str(tmp_path / "text.txt"),
+        "--documents",
+        "lines",
+        "--size",
+        "1",
+        "--out",
+        f"{tmp_path}/x.model",
+    ]
     extend.main([MINI, *flags, "--dry_run"])
     said = capsys.readouterr().out
     assert re.search("unknown pieces, after +warning", said)
