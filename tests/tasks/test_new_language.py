@@ -56,7 +56,7 @@ def test_existing_files_are_kept(tmp_path, monkeypatch, capsys):
     for module in (new_language, files):
         monkeypatch.setattr(module, "ROOT", tmp_path)
     (tmp_path / "gin/cs_t5x_base.gin").write_text("mine")
-    with refuses("gin/cs_t5x_base.gin"):
+    with refuses(str(tmp_path / "gin/cs_t5x_base.gin")):
         refuse(["cs", "--size", "base"])
     assert not (tmp_path / "tasks/czech.py").exists()
     new_language.main(["cs", "--size", "base", "--overwrite"])
