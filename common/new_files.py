@@ -30,10 +30,10 @@ _OF_DISKS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 _CURRENT_FOLDER, _EXCHANGE = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
 
 
-def check_new(paths: Iterable[str]) -> None:
-    """Raise UserError, which names all, if files exist that a command is to write."""
+def check_new(paths: Iterable[str], flag: str = "") -> None:
+    """Raise UserError, which names all, if files exist that a command is to write for a flag."""
     if existing := [path for path in paths if os.path.lexists(path)]:
-        raise _exist(existing)
+        raise _exist(existing).at(flag) if flag else _exist(existing)
 
 
 def check_empty(folder: Path) -> None:

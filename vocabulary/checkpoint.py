@@ -74,7 +74,7 @@ def check_out(args: argparse.Namespace) -> None:
     if args.checkpoint:
         check_empty(Path(args.out))
     elif not args.overwrite:
-        check_new([args.out, _rows_file(args.out)])
+        check_new([args.out, _rows_file(args.out)], "--out")
 
 
 def open_pieces(args: argparse.Namespace) -> Pieces:

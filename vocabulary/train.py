@@ -164,7 +164,7 @@ def _check_out(path: str, kind: str, overwrite: bool) -> None:
         raise UserError("--out", path, f"but {must}, for --kind {kind}")
     arguments.check_output_folder("--out", os.path.dirname(path) or "." if is_model else path)
     if not overwrite:
-        check_new([path if is_model else os.path.join(path, "tokenizer.json")])
+        check_new([path if is_model else os.path.join(path, "tokenizer.json")], "--out")
 
 
 def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:

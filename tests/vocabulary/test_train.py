@@ -268,9 +268,9 @@ def test_no_command_replaces_files_unless_told_to(name, sources, monkeypatch):
     with refuses() as refusal:
         command(["--out", out])
     assert refusal.value.setting.startswith(out)
-    monkeypatch.setattr(new_files, "check_new", lambda _: None)
+    monkeypatch.setattr(new_files, "check_new", lambda *_: None)
     for module in (train, checkpoint):
-        monkeypatch.setattr(module, "check_new", lambda _: None)
+        monkeypatch.setattr(module, "check_new", lambda *_: None)
     with refuses():
         command(["--out", out])
     assert contents(sources) == new
