@@ -25,8 +25,8 @@ def batch(seed):
     }
 
 
-def trainer_over(partitioner, **settings):
-    model = toy.shared_model()
+def trainer_over(partitioner, model=None, **settings):
+    model = model or toy.shared_model()
     specs = state_specs(model, partitioner)
     state = toy.state(specs)
     return Trainer(
@@ -61,6 +61,15 @@ def test_eight_devices_with_four_partitions_compute_what_two_devices_do(trained)
     again = list(many.training_steps(map(batch, range(9)), until=3))
     for (_, a), (_, b) in zip(again[1:], given[1:], strict=True):
         np.testing.assert_allclose(a["loss"], b["loss"], rtol=1e-4)
+
+
+def test_a_t5gemma2_computes_the_same_on_one_device_and_on_eight():
+    model, losses = toy.gemma(), []
+    for partitioner in (PjitPartitioner(devices=jax.devices()[:1]), PjitPartitioner(2)):
+        steps = trainer_over(partitioner, model).training_steps(map(batch, range(9)), until=3)
+        losses.append([float(sums["loss"]) for _, sums in [*steps][1:]])
+    np.testing.assert_allclose(*losses, rtol=1e-4)
+    assert len({*losses[0]}) == 3
 
 
 class FakeLowered:
