@@ -216,7 +216,7 @@ def _network(names: Iterable[str]) -> str | None:
         return None
     if "decoder" not in parts:
         return "an encoder"
-    return "a T5" if "encoder_decoder_attention" in parts else "a T5Gemma 2"
+    return "a T5Gemma 2" if "post_mlp_layer_norm" in parts else "a T5"
 
 
 def _assign(
