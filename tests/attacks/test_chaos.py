@@ -45,7 +45,7 @@ class Chaos:
             pod.wait_for(lambda: reached() and len(pod.saved()) > 1, 600)
             time.sleep(self.random.uniform(0.0, 3.0))
             getattr(self, "_" + fault.replace(" ", "_").lower())(pod)
-            self.recognised += "Resuming from /" in pod.said()
+            self.recognised += "resuming from /" in pod.said()
         assert pod.saved(), f"no checkpoint is left: {pod.said()}"
         print(f"{fault}: newest checkpoint {pod.saved()[-1]}")
 

@@ -94,7 +94,8 @@ def signed(tmp_path, monkeypatch):
 
 def places_of_secrets(printed):
     """Return where the secret is: in files and their names here, or in what is printed."""
-    files = [path for path in Path().rglob("*") if path.is_file()]
+    # Python compiles the user's own task, which has the address.
+    files = [path for path in Path().rglob("*") if path.is_file() and path.suffix != ".pyc"]
     places = [path for path in files if b"hemlig" in path.read_bytes() or "hemlig" in str(path)]
     return [*places, *["printed"] * ("hemlig" in printed)]
 

@@ -255,6 +255,10 @@ linux = []
     fresh.write("pyproject.toml", lists)
     fresh.write("requirements/lock.txt", "one==1\ntorch==2.13.0\n")
     shutil.rmtree(fresh.folder / "bin")
+    (fresh.folder / "bin").mkdir()
+    (fresh.folder / "bin/uv").symlink_to(
+        shutil.which("uv") or f"{os.path.dirname(sys.executable)}/uv"
+    )
     handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=fresh.folder)
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
