@@ -111,6 +111,7 @@ class Sizes(abc.ABC):
     families: ClassVar[dict[str, str]]  # model_type and class in transformers
     constants: ClassVar[dict[str, Any]]
     aliases: ClassVar[dict[str, str]] = {}  # other names of keys, which win in transformers
+    norms_less: ClassVar[float] = 0.0  # what a norm's scale is less in transformers than here
     states_sizes: ClassVar[bool] = False  # whether every config.json has the keys of integers
 
     def __post_init__(self):
@@ -380,6 +381,7 @@ class T5Gemma2Sizes(EncoderDecoderSizes):
     families: ClassVar = {"t5gemma2": "T5Gemma2ForConditionalGeneration"}
     fitting = ("t5gemma2",)
     tied = True
+    norms_less = 1.0
     states_sizes = True
     constants: ClassVar = {
         "is_encoder_decoder": True,

@@ -236,7 +236,7 @@ def tensors(sizes: Sizes) -> list[MappedTensor]:
             )
         sources = (source,) if isinstance(source, str) else source
         shape = tuple(sizes.axis(letter) for letter in letters)
-        less = 1.0 if isinstance(sizes, T5Gemma2Sizes) and target.endswith("norm.weight") else 0.0
+        less = sizes.norms_less if sources[0].endswith("norm/scale") else 0.0
         by_target[target] = MappedTensor(target, sources, letters, shape, less)
     return list(by_target.values())
 
