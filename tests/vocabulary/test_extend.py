@@ -75,6 +75,12 @@ def test_a_language_that_the_vocabulary_holds_well_gets_no_piece(tmp_path, capsy
     assert path.read_bytes() == (DATA / "ro_mini.model").read_bytes()
 
 
+def flags_of(folder, size, out):
+    """Flags that take each line of a folder's text.txt for a document."""
+    corpus = ["--corpus", str(folder / "text.txt"), "--documents", "lines"]
+    return [*corpus, "--size", str(size), "--out", str(out)]
+
+
 # Every word is one unknown piece to the first two, and more of them would hold no more bytes.
 @pytest.mark.parametrize("made", [None, tokenizer_files.unigram, tokenizer_files.byte_bpe])
 @pytest.mark.parametrize("size", [20, 200])
@@ -84,16 +90,7 @@ def test_letters_that_the_vocabulary_lacks_are_added(tmp_path, capsys, made, siz
     words = [first + second + third for first in letters for second in letters for third in "აეი"]
     (tmp_path / "text.txt").write_text("\n".join(words * 2))
     out = str(tmp_path / "out") + (".model" if not made else "")
-    flags = [
-        "--corpus",
-        str(tmp_path / "text.txt"),
-        "--documents",
-        "lines",
-        "--size",
-        str(size),
-        "--out",
-        out,
-    ]
+    flags = flags_of(tmp_path, size, out)
     assert extend.main([model, *flags, "--dry_run"]) == 0
     said = capsys.readouterr().out
     assert " 0 go, " in said
@@ -117,16 +114,7 @@ def test_every_frequent_character_becomes_a_piece(tmp_path, capsys, character, w
     words = [] if well_held else [first + second for first in letters for second in letters]
     (tmp_path / "text.txt").write_text("\n".join(texts_with(character) + words * 9))
     path = str(tmp_path / "large.model")
-    flags = [
-        "--corpus",
-        str(tmp_path / "text.txt"),
-        "--documents",
-        "lines",
-        "--size",
-        "90",
-        "--out",
-        path,
-    ]
+    flags = flags_of(tmp_path, 90, path)
     assert extend.main([MINI, *flags]) == 0
     row = next(r for r in capsys.readouterr().out.splitlines() if "unknown pieces, after" in r)
     assert re.search(r" ok +0\.00%, [0-9.]+% before", row)
@@ -137,16 +125,7 @@ def test_every_frequent_character_becomes_a_piece(tmp_path, capsys, character, w
 
 def test_unknown_pieces_that_stay_are_named(tmp_path, capsys):
     (tmp_path / "text.txt").write_text("\n".join(texts_with("、") + texts_with("。")))
-    flags = [
-        "--corpus",
-        str(tmp_path / "text.txt"),
-        "--documents",
-        "lines",
-        "--size",
-        "1",
-        "--out",
-        f"{tmp_path}/x.model",
-    ]
+    flags = flags_of(tmp_path, 1, f"{tmp_path}/x.model")
     extend.main([MINI, *flags, "--dry_run"])
     said = capsys.readouterr().out
     assert re.search("unknown pieces, after +warning", said)
