@@ -27,9 +27,12 @@ from convert.formats.sentencepiece_model import BLANK, SENTINEL
 _MARK, _OTHER, *_PLACES = map(chr, range(0xFDD0, 0xFDF0))
 # Rules that are compositions of Unicode, by their names in SentencePiece.
 _COMPOSING = ("nmt_nfkc", "nfkc")
-# What continues a grapheme: signs, joiners, and parts of syllables of every width.
+# What continues a grapheme: signs, joiners, and parts of syllables of every width. The library's
+# graphemes are of a newer Unicode than its expressions, so what these do not know may be a sign;
+# the mark and the places, which they do not know either, are none.
 _CONTINUES = (
-    rb"\p{M}\u200c\u200d\uff9e\uff9f\u1160-\u11ff\u3131-\u318e\uffa0-\uffdc\ud7b0-\ud7fb"
+    rb"\p{M}\p{Cn}\u200c\u200d\uff9e\uff9f\u1160-\u11ff\u3131-\u318e\uffa0-\uffdc\ud7b0-\ud7fb"
+    rb"&&[^\ufdd0-\ufdef]"
 ).decode("raw_unicode_escape")
 _LEADS, _VOWELS, _ENDS = "[\u1100-\u1112]", "[\u1161-\u1175]", "[\u11a8-\u11c2]"
 

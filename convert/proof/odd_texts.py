@@ -47,7 +47,8 @@ _FIXED = (
     # Emoji: flags, skin, families, keycaps, and hearts of text and of colour.
     "🙂 👍🏽 👩‍👩‍👧‍👦 🏳️‍🌈 🇷🇴🇲🇩 🇷 1️⃣ #️⃣ ❤ ❤️ ☃ ™ ©️ 🏴\U000e0067\U000e0062\U000e007f 🫠 🪿",
     "𝔘𝔫𝔦𝔠𝔬𝔡𝔢 𝟙𝟚𝟛 Ｆｕｌｌｗｉｄｔｈ ～ ｱｲｳ ⓐⓑ ⒈ ⑴ 🄰🄱",
-    # Private and unassigned characters.
+    # Private and unassigned characters, and signs that Unicode has since its version 17.
+    "½\u1ad2 ﬁ\u1add\xa0\u1ad2\t4 …\U0001e6f5",
     "\ue000 \uf8ff \U000f0000 \U0010fffd \u0378 \u0530 \U0001ffff \U000e0fff",
 )
 
