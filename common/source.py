@@ -192,6 +192,7 @@ class CorpusTask(seqio.Task):
     """A seqio task that can show its corpus, and is marked as for training or evaluation."""
 
     evaluates = False  # whether its examples only measure a model
+    open_rows = 1  # that packing fills at once: more where not every two examples fit a row
     prefix = ""  # before every input, for programs that feed their own texts to the model
     labels: Callable[[], Mapping[str, str]] = dict  # see `labels_of`
 

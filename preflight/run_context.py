@@ -9,6 +9,7 @@ A remote file is read only if the network is allowed and answers; else `NotCheck
 import argparse
 import concurrent.futures
 import contextlib
+import dataclasses
 import functools
 import math
 import socket
@@ -17,7 +18,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlparse
 
-import numpy as np
 import seqio
 
 from common.source import Source
@@ -28,7 +28,8 @@ from preflight.aot.slices import Slice
 from t5x.checkpointing import layout
 from t5x.checkpointing.config import checkpoint_paths
 from t5x.input_pipeline.config import DatasetConfig
-from t5x.input_pipeline.stream import SHARDS
+from t5x.input_pipeline.packing import Arrays
+from t5x.input_pipeline.stream import SHARDS, examples_and_rows
 from t5x.partitioning import PjitPartitioner
 from t5x.start.checkpoint import Start
 from t5x.trainer import Trainer
@@ -204,31 +205,30 @@ class RunContext:
         return {row.check: row for row in rows}
 
     @functools.cached_property
-    def rows(self) -> list[dict[str, np.ndarray]]:
+    def rows(self) -> Arrays:
         """Rows of the model's features, made from the first documents as in training."""
         self.require_vocabulary()
         task, split = self.task, self.data.split
 
-        def read_rows() -> list[dict[str, np.ndarray]]:
+        def read_rows() -> Arrays:
             documents = sampling.first_documents(task.source, split, DOCUMENTS)
             columns = {name: [row[name] for row in documents] for name in documents[0]}
-            dataset = seqio.get_dataset(
-                sampling.task_over(task, columns, split),
-                self.data.task_feature_lengths,
-                dataset_split=split,
-                feature_converter=self.run.model.FEATURE_CONVERTER_CLS(pack=self.data.pack),
-                shuffle=False,
-                num_epochs=1,
-                seed=0,
-                verbose=False,
-            )
-            return list(dataset.take(ROWS + 1).as_numpy_iterator())
+            sampled = sampling.task_over(task, columns, split)
+            changes = {"shuffle": False, "use_cached": False, "module": None}
+            cfg = dataclasses.replace(self.data, mixture_or_task_name=sampled, **changes)
+            converter, shard = self.run.model.FEATURE_CONVERTER_CLS, seqio.ShardInfo(0, 1)
+            examples, rows = examples_and_rows(cfg, converter, shard, 0, [sampled.name], 1)
+            while rows.complete < ROWS and (some := examples.take(0, ROWS)) is not None:
+                rows.add(some)
+            # Those at the end of the sample are not as full as the others.
+            if not rows.complete:
+                rows.end()
+            return rows.first(rows.complete)
 
         rows = self.read(task.source, read_rows)
-        if not rows:
+        if not len(next(iter(rows.values()))):
             raise NotChecked("the sample gives no row: its documents are too short")
-        # The last row is where the sample ends: it is not as full as the others.
-        return rows[: max(len(rows) - 1, 1)]
+        return rows
 
 
 def answer_within(seconds: float, function: Callable[[], T], what: str) -> T:

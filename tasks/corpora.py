@@ -57,7 +57,7 @@ def add(
     chosen = registry.get_objective(objective)
     if not isinstance(vocabulary, seqio.Vocabulary):
         vocabulary = chosen.vocabulary(vocabulary)
-    return seqio.TaskRegistry.add(
+    task = seqio.TaskRegistry.add(
         name,
         source=source,
         preprocessors=[
@@ -72,3 +72,5 @@ def add(
         shuffle_buffer_size=SHUFFLED_CHUNKS,
         task_cls=Task,
     )
+    task.open_rows = chosen.open_rows
+    return task

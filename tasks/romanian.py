@@ -11,7 +11,7 @@
 | ro_mini_whole_words | data/ro_mini | the same | 29 |
 | ro_mini_single_tokens | data/ro_mini | the same | 39 |
 | ro_mini_prefix_lm | data/ro_mini | the same | 128 |
-| ro_mini_ul2 | data/ro_mini | the same | 124 |
+| ro_mini_ul2 | data/ro_mini | the same | 73 |
 | ro_mini_byt5_span_corruption | data/ro_mini | bytes | 24 |
 | ro_mini_masked_lm | data/ro_mini | its WordPiece, 2,048 pieces | 128, of an encoder |
 | ro_mini_bert | the same in pairs of sentences | the same | 128, of an encoder |

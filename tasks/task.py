@@ -185,8 +185,9 @@ class _ReadSource(PlainSource):
 
 
 def note(task: Task, made_from: seqio.Task) -> None:
-    """Give a task the labels and the prefix of the task whose preprocessors it has."""
+    """Give a task the labels, prefix and open rows of the task whose preprocessors it has."""
     task.needs_autograph = True
     if isinstance(made_from, Task):
         task.needs_autograph = made_from.needs_autograph
         task.labels, task.prefix = made_from.labels, made_from.prefix
+        task.open_rows = made_from.open_rows

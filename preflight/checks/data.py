@@ -93,8 +93,8 @@ def measured_fill(context: RunContext) -> tuple[float, float]:
 
     A model without a decoder has a share of 0 there.
     """
-    share = lambda name: float(np.mean([np.mean(row[name] > 0) for row in context.rows]))
-    if "encoder_loss_weights" in context.rows[0]:
+    share = lambda name: float(np.mean(context.rows[name] > 0))
+    if "encoder_loss_weights" in context.rows:
         return share("encoder_segment_ids"), 0.0
     return share("encoder_input_tokens"), share("decoder_target_tokens")
 

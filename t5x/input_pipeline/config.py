@@ -10,6 +10,7 @@ import tensorflow as tf
 
 import gin
 from common.errors import UserError, nearest
+from common.source import CorpusTask
 
 
 @dataclasses.dataclass
@@ -67,6 +68,12 @@ class DatasetConfig:
     def tasks_with_split(self) -> list[seqio.Task]:
         """The tasks that have the split, which may be a slice of one."""
         return [task for task in seqio.get_subtasks(self.provider) if self.has_split(task)]
+
+    @property
+    def open_rows(self) -> int:
+        """The number of rows that are filled at once, the most that any task needs."""
+        tasks = seqio.get_subtasks(self.provider)
+        return max(task.open_rows if isinstance(task, CorpusTask) else 1 for task in tasks)
 
     def has_split(self, task: seqio.Task) -> bool:
         """Return whether a task has the split, or, if caches are read, its cache."""

@@ -2,7 +2,7 @@
 
 A task, and a mixture of constant rates, is one pipeline. A mixture whose rates change has a
 pipeline for each of its parts, and draws each example when a row needs it, because only then the
-step is known. So a phase begins with its first step, except that a packed row which was not full
+step is known. So a phase begins with its first step, except that the open rows of packing
 may begin with examples of the phase before. A part keeps its place through all phases. It is opened
 when its first example is drawn, and read no further where its rate is 0.
 """

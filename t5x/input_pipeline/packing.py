@@ -2,7 +2,10 @@
 
 A *row* holds examples end to end. An example goes into the last row if each of its features fits
 into the space left, else into a new row. After every max(lengths) examples a row is closed, full
-or not, because seqio packs groups of so many. With inputs 6 and targets 6:
+or not, because seqio packs groups of so many. With several *open rows* it goes into that one of
+the last so many in which it leaves the least space for targets (best fit), and there are no groups.
+
+With inputs 6 and targets 6:
 
     inputs   [7 8 1] [5 1]        encoder_input_tokens   7 8 1 5 1 0
     targets  [3 1] [9 4 1]        encoder_segment_ids    1 1 1 2 2 0
@@ -14,7 +17,9 @@ seqio does this in a TensorFlow loop of some 30 operations per example, which ta
 rest of the pipeline. Here a batch of rows takes a few numpy operations.
 """
 
-from collections.abc import Iterable, Mapping
+import sys
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -32,18 +37,24 @@ class PairRows:
     """Rows of a T5: of several pairs of inputs and targets with `pack`, else of one.
 
     Longer examples are cut to `lengths`; without `trim` they are a UserError that names `task`. In
-    examples 0 is what fills them up.
+    examples 0 is what fills them up. Examples are added to the last `open_rows` rows.
     """
 
     features: Iterable[str] = tuple(SIDES)
     filler = 0
 
     def __init__(
-        self, lengths: Mapping[str, int], pack: bool, trim: bool = True, task: str = "the task"
+        self,
+        lengths: Mapping[str, int],
+        pack: bool,
+        trim: bool = True,
+        task: str = "the task",
+        open_rows: int = 1,
     ):
         self._lengths = {feature: lengths[feature] for feature in self.features}
         self._pack, self._trim, self._task = pack, trim, task
-        self._group = max(self._lengths.values())
+        self._most_open = open_rows if pack else 0
+        self._group = max(self._lengths.values()) if open_rows == 1 else sys.maxsize
         self.truncated = 0
         empty = {k: np.zeros([0, n], np.int32) for k, n in self._lengths.items()}
         zero = np.zeros([], np.int64)
@@ -52,12 +63,13 @@ class PairRows:
     def load(self, state: Mapping[str, np.ndarray]) -> None:
         """Restore what `state` returned."""
         self._examples = {feature: state[feature] for feature in self._lengths}
-        self._row = state["row"]  # row of each example, counted from the first row here
+        self._row = state["row"]  # row of each example, ascending, from the first row here
         self._opened = int(state["opened"])
         self._in_group = int(state["in_group"])
-        open_row = self._row == self._opened - 1
-        taken = [int(np.count_nonzero(x[open_row])) for x in self._examples.values()]
-        self._space = [n - m for n, m in zip(self._lengths.values(), taken, strict=True)]
+        self._spaces: deque[Sequence[int]] = deque(maxlen=self._most_open)  # left in open rows
+        for row in range(self.complete, self._opened):
+            examples = [values[self._row == row] for values in self._examples.values()]
+            self._spaces.append(_left(self._lengths.values(), map(np.count_nonzero, examples)))
 
     def state(self) -> Arrays:
         """Return the complete state as arrays, for `load`."""
@@ -85,7 +97,8 @@ class PairRows:
     @property
     def complete(self) -> int:
         """Number of rows to which nothing can be added."""
-        return self._opened - (self._pack and self._in_group > 0)
+        n_open = min(self._most_open, self._opened) if self._in_group else 0
+        return self._opened - n_open
 
     def add(self, examples: Mapping[str, np.ndarray]) -> None:
         """Add `n` examples: int32 [n, any length] of each feature, filled up with 0."""
@@ -93,17 +106,27 @@ class PairRows:
         sizes = [np.count_nonzero(ids, axis=1).tolist() for ids in fitted.values()]
         places = []
         for size in zip(*sizes, strict=True):
-            fits = self._pack and self._in_group > 0
-            fits = fits and all(n <= space for n, space in zip(size, self._space, strict=True))
-            if not fits:
-                self._opened += 1
-                self._space = list(self._lengths.values())
-            self._space = [space - taken for space, taken in zip(self._space, size, strict=True)]
+            places.append(self._place(size))
             self._in_group = (self._in_group + 1) % self._group
-            places.append(self._opened - 1)
-        self._row = np.concatenate([self._row, np.array(places, np.int64)])
+        row = np.concatenate([self._row, np.array(places, np.int64)])
+        order = slice(None) if self._most_open < 2 else np.argsort(row, kind="stable")
+        self._row = row[order]
         for feature, values in self._examples.items():
-            self._examples[feature] = np.concatenate([values, fitted[feature]])
+            self._examples[feature] = np.concatenate([values, fitted[feature]])[order]
+
+    def _place(self, size: Sequence[int]) -> int:
+        """Return the row of the next example, whose features have these sizes."""
+        if not self._in_group:
+            self._spaces.clear()
+        left = [_left(space, size) for space in self._spaces]
+        fitting = [(space[::-1], i) for i, space in enumerate(left) if min(space) >= 0]
+        if not fitting:
+            self._opened += 1
+            self._spaces.append(_left(self._lengths.values(), size))
+            return self._opened - 1
+        i = min(fitting)[1]
+        self._spaces[i] = left[i]
+        return self._opened - len(self._spaces) + i
 
     def _cut(self, examples: Mapping[str, np.ndarray]) -> Arrays:
         """Return the examples in the lengths of a row; count those that lose something."""
@@ -220,6 +243,11 @@ def unpacked(inputs: np.ndarray, targets: np.ndarray) -> Arrays:
         "decoder_input_tokens": _shifted(targets),
         "decoder_loss_weights": (targets != 0).astype(np.int32),
     }
+
+
+def _left(space: Iterable[int], size: Iterable[int]) -> tuple[int, ...]:
+    """Return the space that an example of this size leaves, by feature."""
+    return tuple(n - taken for n, taken in zip(space, size, strict=True))
 
 
 def _shifted(rows: np.ndarray) -> np.ndarray:

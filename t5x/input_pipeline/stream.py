@@ -93,7 +93,7 @@ def examples_and_rows(
     task, spec = provider.name, datasets[names[0]].element_spec
     rows: Rows
     if converter_cls is seqio.EncDecFeatureConverter:
-        rows = PairRows(lengths, cfg.pack, trim, task)
+        rows = PairRows(lengths, cfg.pack, trim, task, cfg.open_rows)
     elif isinstance(converter_cls, type) and issubclass(converter_cls, EncoderFeatureConverter):
         rows = EncoderRows(spec, lengths, cfg.pack, trim, task)
     else:

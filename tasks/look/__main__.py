@@ -28,7 +28,7 @@ from tasks import registered
 from tasks.corpus import slices
 from tasks.corpus.source import CorpusSource
 from tasks.corpus.storage import names
-from tasks.look import page, sample
+from tasks.look import page, sample, sampling
 
 
 def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -44,7 +44,9 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--split", type=arguments.text, default="train", help=about)
     about = "how many to sample, default 1000"
     add("--documents", type=arguments.integer(1), default=1000, help=about)
-    about = "inputs=512,targets=114: tokens of an example; default what the task needs"
+    about = (
+        "inputs=512,targets=114: tokens of a row; the default, and the targets, are what it needs"
+    )
     add("--lengths", default="", help=about)
     add("--seed", type=arguments.integer(0), default=0, help="another one draws another sample")
     about = "where the page is written, default runs/look_TASK.html"
@@ -78,6 +80,8 @@ def draw(flags: argparse.Namespace) -> sample.Sample:
     lengths = arguments.lengths(flags.lengths)
     modules = tuple(flags.module or registered.every_module())
     task = registered.find(flags.corpus, "TASK", modules, flags.gin_bindings)
+    if lengths.keys() == {"inputs"}:
+        lengths = sampling.default_lengths(task, **lengths) or lengths
     if lengths:
         registered.check_features(task, lengths)
     return sample.draw(task, flags.split, flags.documents, lengths, flags.seed)

@@ -12,6 +12,7 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
+from common.source import CorpusTask
 from tasks import vocabularies
 from tasks.corpus import excerpt
 from tasks.corpus.source import CorpusSource
@@ -43,20 +44,22 @@ def task_over(task: seqio.Task, features: Mapping[str, Sequence[str]], split: st
     make = lambda split, shuffle_files, seed=None: tf.data.Dataset.from_tensor_slices(
         dict(features)
     )
-    return seqio.Task(
+    sampled = CorpusTask(
         task.name,
         source=seqio.FunctionDataSource(make, [split]),
         preprocessors=task.preprocessors,
         output_features=task.output_features,
     )
+    sampled.open_rows = task.open_rows if isinstance(task, CorpusTask) else 1
+    return sampled
 
 
-def default_lengths(task: seqio.Task) -> dict[str, int] | None:
-    """Return 512 inputs and the targets that the objective makes of them, None without one."""
+def default_lengths(task: seqio.Task, inputs: int = INPUTS) -> dict[str, int] | None:
+    """Return these inputs and the targets that the objective makes of them, None without one."""
     if (objective := registry.objective_of(task)) is None:
         return None
     vocabulary = task.output_features["targets"].vocabulary
-    return {"inputs": INPUTS, "targets": objective.lengths(INPUTS, vocabulary).targets}
+    return {"inputs": inputs, "targets": objective.lengths(inputs, vocabulary).targets}
 
 
 def examples(

@@ -38,7 +38,12 @@ Corrupt = Callable[[tf.Tensor, tf.Tensor], tuple[tf.RaggedTensor, tf.RaggedTenso
 
 
 class Objective:
-    """Turns documents into examples; subclasses define `lengths` and `corruption`."""
+    """Turns documents into examples; subclasses define `lengths` and `corruption`.
+
+    `open_rows` is the number of rows that packing fills at once.
+    """
+
+    open_rows = 1
 
     def lengths(self, inputs_length: int, vocabulary: seqio.Vocabulary | None = None) -> Lengths:
         """Return the longest text for these inputs and its targets' length, or raise UserError."""

@@ -7,7 +7,7 @@
 | whole_words | 15 % in spans of 3 tokens of whole words (`tasks.objectives.whole_words`) | 114 |
 | single_tokens | 15 % token by token, at most 80 (`tasks.objectives.single_tokens`) | 155 |
 | prefix_lm | the second part of the text (`tasks.objectives.prefix_lm`) | 512 |
-| ul2 | by seven denoisers with prefixes (`tasks.objectives.ul2`) | 511 |
+| ul2 | by seven denoisers with prefixes, two examples a row (`tasks.objectives.ul2`) | 311 |
 | masked_lm | 15 %, complete words, for encoders (`tasks.objectives.masked_lm`) | 512 |
 | bert | the same in pairs of sentences with a label | 512 |
 | modernbert | 30 % | 512 |

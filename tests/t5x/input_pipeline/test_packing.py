@@ -31,8 +31,8 @@ def converted(some, pack):
     return {k: np.stack([row[k] for row in rows]) for k in rows[0]}
 
 
-def laid(some, pack, chunk):
-    rows = PairRows(LENGTHS, pack)
+def laid(some, pack, chunk, open_rows=1):
+    rows = PairRows(LENGTHS, pack, open_rows=open_rows)
     for i in range(0, len(some), chunk):
         rows.add(padded(some[i : i + chunk]))
     rows.end()
@@ -53,17 +53,27 @@ def test_rows_are_seqios(pack, shortest):
     assert_same(laid(some, pack, 7), converted(some, pack))
 
 
-@pytest.mark.parametrize("pack", [True, False])
-def test_rows_taken_one_by_one_and_carried_over_are_the_same(pack):
+def test_an_example_goes_into_the_open_row_that_it_fills_best():
+    sizes = [(3, 5), (3, 2), (6, 1), (4, 3), (2, 1), (9, 6)]  # in rows of 9 and 6
+    some = [{"inputs": [i + 1] * n, "targets": [i + 1] * m} for i, (n, m) in enumerate(sizes)]
+    rows = lambda n: [sorted({*row}) for row in laid(some, True, 4, n)["encoder_input_tokens"]]
+    assert rows(1) == [[0, 1], [2, 3], [0, 4, 5], [6]]
+    # The third fills the first row; the fourth and the fifth go beside the second.
+    assert rows(3) == [[1, 3], [2, 4, 5], [6]]
+    assert rows(2) == rows(3)
+
+
+@pytest.mark.parametrize(("pack", "open_rows"), [(True, 1), (True, 3), (False, 1), (False, 3)])
+def test_rows_taken_one_by_one_and_carried_over_are_the_same(pack, open_rows):
     some = examples(40)
-    complete = laid(some, pack, 40)
-    rows, found = PairRows(LENGTHS, pack), []
+    complete = laid(some, pack, 40, open_rows)
+    rows, found = PairRows(LENGTHS, pack, open_rows=open_rows), []
     for i in range(0, 40, 5):
         rows.add(padded(some[i : i + 5]))
         while rows.complete:
             found.append(rows.first(1))
             rows.drop(1)
-        again = PairRows(LENGTHS, pack)
+        again = PairRows(LENGTHS, pack, open_rows=open_rows)
         again.load({k: np.array(v) for k, v in rows.state().items()})
         rows = again
     rows.end()

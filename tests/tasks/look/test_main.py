@@ -1,5 +1,7 @@
 """The command prints a look and writes its page; mistakes are one sentence."""
 
+import re
+
 import pytest
 
 from fakes.corpora import LINES, write
@@ -27,13 +29,20 @@ def test_a_look_at_a_corpus(tmp_path, corpus, capsys):
     assert "pieces" not in said
 
 
+def test_inputs_alone_tell_the_targets_to_set(tmp_path, capsys):
+    page = str(tmp_path / "a.html")
+    flags = ["--lengths", "inputs=1024", "--documents", "20", "--html", page]
+    main(["ro_mini_ul2", "--module", "tasks.romanian", *flags])
+    assert re.search(r"lengths +inputs 1,024, targets 608\n", capsys.readouterr().out)
+
+
 @pytest.mark.parametrize(
     ("argv", "setting", "reason"),
     [
         (["nothing"], "TASK", "no module"),
         (["ro_mini_ul2", "--split", "dev"], None, "'dev'"),
         (["ro_mini_ul2", "--lengths", "inputs"], "--lengths", "inputs=512,targets=114"),
-        (["ro_mini_ul2", "--lengths", "inputs=512"], "--lengths", "task ro_mini_ul2"),
+        (["ro_mini_ul2", "--lengths", "targets=512"], "--lengths", "task ro_mini_ul2"),
         (["no/such", "--lengths", "inputs=512"], "--lengths", "no/such"),
         (["./no/such"], "./no/such/*", "./no/such"),
         (["ro_mini_ul2", "--html", "no/such/a.html"], "--html", "no/such"),

@@ -15,7 +15,7 @@ def expected(name: str) -> tuple[float, float]:
     if name == "single_tokens":  # 77 of 511 fall anywhere: so many stretches there are on average
         return 77 / 511, 511 / (511 - 77 + 1)
     if name == "ul2":
-        each = ul2.UL2.lengths_of_each(512, MINI)
+        each = ul2.UL2.lengths_of_each(256, MINI)  # two in a row
         noises = [d.noise for d in ul2.UL2.denoisers]
         counts = [noise.counts(e.tokens) for noise, e in zip(noises, each, strict=True)]
         hidden, n = (sum(column) for column in zip(*counts, strict=True))

@@ -1,6 +1,7 @@
 """UL2's denoisers come in equal parts, each after its prefix."""
 
 import numpy as np
+import pytest
 
 from fakes.objectives import MINI, SENTINELS, examples_of
 from fakes.refuses import refuses
@@ -8,8 +9,8 @@ from tasks.objectives import ul2
 
 
 def test_each_denoiser_has_an_equal_part():
-    examples, _ = examples_of("ul2")
-    each = ul2.UL2.lengths_of_each(512, MINI)
+    examples, lengths = examples_of("ul2")
+    each = ul2.UL2.example_lengths(lengths, MINI)
     kinds = {}
     for denoiser, found in zip(ul2.UL2.denoisers, each, strict=True):
         hidden, n = denoiser.noise.counts(found.tokens)
@@ -40,3 +41,22 @@ def test_prefixes_that_the_vocabulary_cannot_spell_are_refused():
     assert "'[漢]'" in refusal.value.why
     with refuses("vocabulary"):
         ul2.UL2.lengths(128)
+
+
+@pytest.mark.parametrize("inputs", [128, 512, 1024])
+def test_rows_of_two_are_long_enough_for_the_longest_beside_the_shortest(inputs):
+    targets = ul2.UL2.lengths(inputs, MINI).targets
+    lengths = {"inputs": inputs, "targets": targets}
+    each = [found.targets for found in ul2.UL2.example_lengths(lengths, MINI)]
+    assert each == [found.targets for found in ul2.UL2.lengths_of_each(inputs // 2, MINI)]
+    assert max(each) + min(each) <= targets < 2 * max(each)
+    with refuses("TASK_FEATURE_LENGTHS['targets']", targets - 1):
+        ul2.UL2.example_lengths({"inputs": inputs, "targets": targets - 1}, MINI)
+
+
+def test_rows_that_hold_the_longest_example_of_all_inputs_have_one():
+    each = ul2.UL2.lengths_of_each(512, MINI)
+    longest = max(found.targets for found in each)
+    lengths = {"inputs": 512, "targets": longest}
+    assert ul2.UL2.example_lengths(lengths, MINI) == each
+    assert ul2.UL2.example_lengths({**lengths, "targets": longest - 1}, MINI) != each
