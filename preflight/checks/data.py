@@ -75,7 +75,8 @@ def fill(context: RunContext) -> CheckResult:
         return ok(f"rows {int(100 * shares[0])} % full, {how}", numbers={"encoder": shares[0]})
     numbers = {"encoder": shares[0], "decoder": shares[1]}
     figure = f"encoder {int(100 * shares[0])} %, decoder {int(100 * shares[1])} % full, {how}"
-    if min(shares) >= _FULL:
+    fits = needed is not None and targets == needed.targets  # shorter targets are refused
+    if shares[0] >= _FULL and (fits or shares[1] >= _FULL):
         return ok(figure, numbers=numbers)
     if shares[0] >= _FULL:
         enough = needed.targets if needed else math.ceil(shares[1] * targets)

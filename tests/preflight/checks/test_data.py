@@ -141,6 +141,19 @@ def test_fill_is_measured_where_the_objective_does_not_fix_it():
     assert "pack = True" in row.to_set
 
 
+def test_fill_is_measured_in_rows_that_are_packed_as_in_training():
+    lengths = {"inputs": 256, "targets": 153}
+    changes = {"mixture_or_task_name": "ro_mini_ul2", "task_feature_lengths": lengths}
+    row = row_of(checks.fill, train_dataset_cfg=dataclasses.replace(valid_run.TRAIN, **changes))
+    assert row.verdict == OK
+    assert row.numbers["encoder"] >= 0.97  # 0.79 with one open row
+    wider = dataclasses.replace(
+        valid_run.TRAIN, **changes | {"task_feature_lengths": lengths | {"targets": 200}}
+    )
+    row = row_of(checks.fill, train_dataset_cfg=wider)
+    assert (row.verdict, "set targets to 153" in row.figure) == (WARNING, True)
+
+
 def test_the_measured_fill_is_the_objective_s(sound):
     numbers = checks.fill(sound).numbers
     wanted = (numbers["encoder"], numbers["decoder"])

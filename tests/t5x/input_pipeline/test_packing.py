@@ -81,6 +81,22 @@ def test_rows_taken_one_by_one_and_carried_over_are_the_same(pack, open_rows):
     assert_same({k: np.concatenate([x[k] for x in found]) for k in complete}, complete)
 
 
+def test_several_open_rows_hold_each_example_once_as_it_is():
+    some = examples(60)
+    rows, found = laid(some, True, 7, open_rows=4), []
+    for row in range(len(rows["encoder_input_tokens"])):
+        part = {name: values[row] for name, values in rows.items()}
+        for n in range(1, part["encoder_segment_ids"].max() + 1):
+            of = lambda side, kind, n=n: part[f"{side}_{kind}"][part[f"{side}_segment_ids"] == n]  # noqa: B023
+            inputs, targets = of("encoder", "input_tokens"), of("decoder", "target_tokens")
+            found.append({"inputs": inputs.tolist(), "targets": targets.tolist()})
+            assert of("decoder", "input_tokens").tolist() == [0, *targets[:-1]]
+            for side, ids in (("encoder", inputs), ("decoder", targets)):
+                assert of(side, "positions").tolist() == list(range(len(ids)))
+    assert sorted(map(str, found)) == sorted(map(str, some))
+    assert len(rows["encoder_input_tokens"]) < len(laid(some, True, 7)["encoder_input_tokens"])
+
+
 def test_longer_examples_are_cut_and_counted_or_refused():
     long = {"inputs": np.arange(1, 13, dtype=np.int32)[None], "targets": np.ones((1, 2), np.int32)}
     rows = PairRows(LENGTHS, pack=False)
