@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -129,6 +130,23 @@ def test_transformers_js_gives_the_trainers_ids(folders):
     assert found["t5"] == [[*own.encode(text), 1] for text in TEXTS["odd"]]
     tokenizer = AutoTokenizer.from_pretrained(encoder)
     assert found["encoder"] == [tokenizer(text).input_ids for text in TEXTS["odd"]]
+
+
+@pytest.mark.parametrize("name", ["t5_1_1", "t5gemma2"])
+def test_a_plain_pytorch_loop_fine_tunes_and_the_trainer_reads_the_result(tmp_path, name):
+    write_run(tmp_path / "run", dataclasses.replace(NETWORKS[name], vocab_size=2048))
+    shutil.copy(MINI / "ro_mini.model", tmp_path / "run" / "vocabulary.model")
+    assert converter.main([str(tmp_path / "run")]) == 0
+    texts, tuned = tmp_path / "texts.json", tmp_path / "tuned"
+    texts.write_text(
+        json.dumps([["Ana are", "mere."], ["Copiii se joacă", "în curte, iar Ion vine."]])
+    )
+    folder = tmp_path / "run_hf" / "checkpoint_3"
+    losses = run([sys.executable, USERS / "torch_finetune.py"], [folder, tuned, texts])
+    assert losses[-1] < losses[0] - 0.1
+    # `from_hf` compares the logits of the trainer with those of the fine-tuned folder.
+    assert converter.main(["from_hf", str(tuned), str(tmp_path / "again")]) == 0
+    assert (tmp_path / "again" / "checkpoint_0").is_dir()
 
 
 def folder_of(home, sizes, values, dtype):
