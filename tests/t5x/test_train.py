@@ -120,13 +120,18 @@ def test_a_full_disk_names_the_run(tmp_path):
         run(tmp_path, summarize_config_fn=write_config)
 
 
-def test_a_killed_run_resumes_exactly(undisturbed, tmp_path):
+@pytest.mark.parametrize("network", ["t5", pytest.param("t5gemma2", marks=pytest.mark.slow)])
+def test_a_killed_run_resumes_exactly(undisturbed, tmp_path, network):
     _, state, losses = undisturbed
-    watch = Watch(at=6, then=kill)
+    settings = {}
+    if network == "t5gemma2":
+        settings["model"] = toy.gemma()
+        _, state, losses = run(tmp_path / "whole", **settings)
+    watch, folder = Watch(at=6, then=kill), tmp_path / "killed"
     with pytest.raises(Killed):
-        run(tmp_path, watch)
-    assert layout.all_steps(str(tmp_path)) == [4]
-    step, again, later = run(tmp_path)
+        run(folder, watch, **settings)
+    assert layout.all_steps(str(folder)) == [4]
+    step, again, later = run(folder, **settings)
     assert step == 8
     assert list(later) == [5, 6, 7, 8]
     assert {**watch.losses, **later} == losses  # to the last bit
