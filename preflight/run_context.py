@@ -214,8 +214,9 @@ class RunContext:
             documents = sampling.first_documents(task.source, split, DOCUMENTS)
             columns = {name: [row[name] for row in documents] for name in documents[0]}
             sampled = sampling.task_over(task, columns, split)
-            changes = {"shuffle": False, "use_cached": False, "module": None}
-            cfg = dataclasses.replace(self.data, mixture_or_task_name=sampled, **changes)
+            cfg = dataclasses.replace(
+                self.data, mixture_or_task_name=sampled, shuffle=False, use_cached=False
+            )
             converter, shard = self.run.model.FEATURE_CONVERTER_CLS, seqio.ShardInfo(0, 1)
             examples, rows = examples_and_rows(cfg, converter, shard, 0, [sampled.name], 1)
             while rows.complete < ROWS and (some := examples.take(0, ROWS)) is not None:
