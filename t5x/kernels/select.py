@@ -14,7 +14,6 @@ Shapes: B batch, I inputs, T targets, L either, Q queries, S keys, D emb_dim, H 
 N distances.
 """
 
-import functools
 import importlib.util
 import re
 from typing import Any, Literal
@@ -54,7 +53,9 @@ REMAT = {
 CUDNN_OR_XLA = "cudnn or xla"  # the kind of `auto` without Triton: XLA takes odd lengths
 # What `remat_policy = 'auto'` means with these kinds of attention.
 REMAT_ON_GPU = {"flash": "none", "cudnn": "products", CUDNN_OR_XLA: "products"}
-_TRITON = "jax.experimental.pallas.triton"  # deprecated since JAX 0.12, which will remove it
+# The language of our GPU kernels, which JAX deprecates since 0.11, and releases that have it.
+_TRITON = "jax.experimental.pallas.triton"
+JAX_WITH_TRITON = "jax<0.13"
 
 
 def platform() -> str:
@@ -77,15 +78,6 @@ def is_ampere() -> bool:
 def prefers_gpu_kernels() -> bool:
     """Return whether our GPU kernels are the default: on one GPU, where they were measured."""
     return has_triton() and is_ampere() and len(devices()) == 1
-
-
-@functools.cache
-def _warn_without_triton() -> None:
-    logging.warning(
-        "JAX %s has no Triton for our GPU kernels: attention is computed by cuDNN, and by XLA for "
-        "odd lengths and norms; an older JAX trains faster.",
-        jax.__version__,
-    )
 
 
 def check(config: Any) -> None:
@@ -135,7 +127,14 @@ def attention(config: Any) -> str:
         if prefers_gpu_kernels():
             return "flash"
         if is_ampere() and len(devices()) == 1:
-            _warn_without_triton()
+            logging.log_first_n(
+                logging.WARNING,
+                "JAX %s has no Triton for our GPU kernels: attention is computed by cuDNN, and by "
+                "XLA for odd lengths and norms; %s trains faster.",
+                1,
+                jax.__version__,
+                JAX_WITH_TRITON,
+            )
             return CUDNN_OR_XLA
         return "xla"
     if (kind == "flash" and not is_ampere()) or (kind == "cudnn" and platform() != "gpu"):
@@ -147,7 +146,8 @@ def attention(config: Any) -> str:
         )
     if kind == "flash" and not has_triton():
         why = f"whose kernels need Triton, which JAX {jax.__version__} lacks"
-        raise UserError(setting, kind, why, f"set network.{setting} to 'cudnn'")
+        to_set = f"install {JAX_WITH_TRITON}, or set network.{setting} to 'cudnn'"
+        raise UserError(setting, kind, why, to_set)
     return kind
 
 

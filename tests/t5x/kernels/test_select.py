@@ -1,11 +1,17 @@
 """The right kernels are chosen, and refused where they cannot work."""
 
+import os
+import subprocess
+import sys
+import tomllib
 import types
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from packaging.requirements import Requirement
 
+from fakes.paths import ROOT
 from fakes.refuses import refuses
 from t5x.examples.encoder.network import BertConfig
 from t5x.examples.t5.network import T5Config
@@ -57,21 +63,61 @@ def test_auto_is_flash_on_one_gpu_where_it_works(on):
     assert kind(float32_attention_logits=True) == "xla"
 
 
-def test_without_triton_auto_is_cudnn_with_one_warning(on, monkeypatch, caplog):
-    monkeypatch.setattr(select, "_TRITON", "absent")
-    select._warn_without_triton.cache_clear()
+@pytest.fixture
+def without_triton(monkeypatch):
+    monkeypatch.setitem(sys.modules, "jax.experimental.pallas.triton", None)  # as if it were absent
+
+
+def test_without_triton_auto_is_cudnn(on, without_triton):
     on("gpu")
-    assert [kind(), kind()] == [select.CUDNN_OR_XLA] * 2
-    assert len(caplog.messages) == 1
-    assert "cuDNN" in caplog.messages[0]
+    assert kind() == select.CUDNN_OR_XLA
     assert kind(dtype=jnp.float32) == "xla"
-    with refuses("T5Config.attention", "flash") as refusal:
-        kind(attention="flash")
-    assert "'cudnn'" in refusal.value.to_set
     on("gpu", count=8)  # as with Triton
     assert kind() == "xla"
     q, k = jnp.ones((2, 3, 2, 8)), jnp.ones((2, 5, 2, 8))  # lengths that cuDNN does not take
     np.testing.assert_allclose(select.attend(select.CUDNN_OR_XLA, q, k, k, None), q, rtol=1e-5)
+
+
+def test_without_triton_flash_names_the_jax_that_has_it(on, without_triton):
+    on("gpu")
+    with refuses("T5Config.attention", "flash") as refusal:
+        kind(attention="flash")
+    assert "'cudnn'" in refusal.value.to_set
+    assert select.JAX_WITH_TRITON in refusal.value.to_set
+
+
+def test_a_program_without_triton_builds_the_step_of_a_gpu_with_one_warning():
+    """In a process of its own, which has not imported the module, nor warned."""
+    program = """
+import sys, types
+
+sys.modules["jax.experimental.pallas.triton"] = None
+import jax, jax.numpy as jnp
+from t5x.examples.t5.network import T5Config, Transformer
+from t5x.kernels import select
+
+gpu = types.SimpleNamespace(platform="gpu", compute_capability="9.0")
+select.devices = lambda: [gpu]
+network = Transformer(T5Config(8, jnp.bfloat16, 16, 2, 1, 1, head_dim=16, mlp_dim=16))
+ids = jnp.ones((2, 3), int)
+for _ in range(2):
+    out = jax.eval_shape(lambda: network.init_with_output(jax.random.key(0), ids, ids, ids))
+    print(out[0].shape)
+"""
+    environment = os.environ | {"JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.stdout == "(2, 3, 8)\n" * 2, done.stderr
+    (warning,) = [line for line in done.stderr.splitlines() if "Triton" in line]
+    assert "cuDNN" in warning
+    assert select.JAX_WITH_TRITON in warning
+
+
+def test_the_ceiling_of_jax_is_where_the_kernels_end():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    (cuda,) = map(Requirement, extras["optional-dependencies"]["cuda"])
+    assert cuda.specifier == Requirement(select.JAX_WITH_TRITON).specifier
+    assert select.has_triton(), "this JAX is below the ceiling"
 
 
 @pytest.mark.parametrize("attention", ["flash", "cudnn"])
