@@ -290,6 +290,8 @@ def create(
     type = re.sub("^v5e-", "v5litepod-", type)
     images = [image for beginning, image in RUNTIMES.items() if type.startswith(beginning)]
     runtime = runtime or tpu.settings.get("TPU_RUNTIME") or [*images, ""][0]
+    if not runtime and type.startswith("tpu7x-"):
+        raise Failed(f"{type} is a slice of GKE or Compute Engine, not of this API: docs/pods.md.")
     if not runtime:
         command = "gcloud compute tpus versions list"
         raise Failed(f"the runtime of {type!r} is not known: set TPU_RUNTIME ({command}).")

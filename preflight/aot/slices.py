@@ -5,9 +5,10 @@
   tpu.chip.peak_flops          # 275e12
   devices = tpu.devices()      # 16 described devices to compile for; needs ENVIRONMENT
 
-Peaks, bandwidths and memory are from Google Cloud's TPU pages, system architecture; links of v2 and
-v3 from Jouppi et al. 2020 (doi.org/10.1145/3360307). Clocks follow from the peak (two FLOP per
-cycle and cell of each matrix unit). The memory that a program may use is the one that the compiler
+Peaks, bandwidths and memory are from Google Cloud's TPU pages, system architecture, such as
+docs.cloud.google.com/tpu/docs/tpu7x; links of v2 and v3 from Jouppi et al. 2020
+(doi.org/10.1145/3360307). Clocks follow from the peak (two FLOP per cycle and cell of each matrix
+unit). The memory that a program may use is the one that the compiler
 states when a program does not fit.
 """
 
@@ -38,7 +39,7 @@ class Chip:
     bandwidth: float  # bytes a second of HBM
     clock: float  # Hz
     hbm: float  # GiB that a program may use on one device
-    devices: int  # JAX devices a chip: one for each core (v2, v3) or one
+    devices: int  # JAX devices a chip: one for each core (v2, v3, TPU7x) or one
     cores: int  # TensorCores, if a slice's name counts these, else 1
     link: float  # bytes a second in each direction of a link to a neighbour
     topology: str  # prefix of libtpu's topology name
@@ -52,6 +53,7 @@ CHIPS = {
     "v5e": Chip(197e12, 819e9, 1.50e9, 15.75, 1, 1, 50e9, "v5e"),
     "v5p": Chip(459e12, 2765e9, 1.75e9, 95.74, 1, 2, 100e9, "v5", "megacore"),
     "v6e": Chip(918e12, 1640e9, 1.75e9, 31.25, 1, 1, 100e9, "v6e"),
+    "tpu7x": Chip(2307e12, 7380e9, 2.20e9, 94.75, 2, 2, 100e9, "tpu7x"),
 }
 _ALIASES = {"v5litepod": "v5e"}
 
@@ -69,6 +71,7 @@ _SHAPES = {
     "v5e": _FLAT,
     "v5p": _SOLID,
     "v6e": _FLAT,
+    "tpu7x": _SOLID,
 }
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 # Dense bfloat16 FLOP/s of one JAX device by the beginning of its name, from the makers' data
-# sheets. On a TPU v2 or v3 a JAX device is half a chip.
+# sheets. On a TPU v2, v3 or 7x a JAX device is half a chip.
 _PEAKS = {
     "TPU v2": 22.5e12,
     "TPU v3": 61.5e12,
@@ -18,6 +18,7 @@ _PEAKS = {
     "TPU v5": 459e12,  # v5p
     "TPU v6 lite": 918e12,
     "TPU v6e": 918e12,
+    "TPU7x": 1153.5e12,
     "NVIDIA A100": 312e12,
     "NVIDIA H100 PCIe": 756e12,
     "NVIDIA H100 80GB": 989e12,

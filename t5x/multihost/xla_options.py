@@ -14,8 +14,8 @@ import jax
 
 # The start of JAX's name of a device, and the generation; the longer ones first.
 _GENERATIONS = {
-    "TPU v6": "v6e", "TPU v5 lite": "v5e", "TPU v5e": "v5e", "TPU v5": "v5p", "TPU v4": "v4",
-    "TPU v3": "v3", "TPU v2": "v2",
+    "TPU7x": "tpu7x", "TPU v6": "v6e", "TPU v5 lite": "v5e", "TPU v5e": "v5e", "TPU v5": "v5p",
+    "TPU v4": "v4", "TPU v3": "v3", "TPU v2": "v2",
 }  # fmt: skip
 ON_GPU = {"xla_gpu_enable_triton_gemm": False, "xla_gpu_dot_merger_threshold_mb": 0}
 

@@ -159,6 +159,7 @@ def idle(tmp_path_factory):
         ("status ro nowhere", "nowhere"),
         ("status ro ZONE", "tpu.py create ro us-central2-b"),
         ("delete ro ZONE stray", "stray"),
+        ("create ro ZONE tpu7x-8", "Compute Engine"),
         ("logs ro ZONE first", "first"),
         ("run ro ZONE", "script"),
         ("run mine ZONE launch/ro_t5x_huge.sh", "launch/ro_t5x_huge.sh"),

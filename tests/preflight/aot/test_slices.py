@@ -22,6 +22,7 @@ from preflight.aot import slices
         ("V5e-256", 256, (16, 16)),
         ("v5p-8", 4, (2, 2, 1)),
         ("v6e-4", 4, (2, 2)),
+        ("tpu7x-8", 4, (2, 2, 1)),
     ],
 )
 def test_a_name_counts_cores_or_chips(name, chips, shape):
@@ -40,7 +41,8 @@ def test_every_name_is_found_and_every_shape_holds_its_chips():
 def test_clock_and_matrix_units_give_the_peak():
     # Matrix units a chip times cells of one: two FLOP a cycle and cell.
     cells = {"v2": 2 * 128**2, "v3": 4 * 128**2, "v4": 8 * 128**2, "v5e": 4 * 128**2}
-    cells |= {"v5p": 8 * 128**2, "v6e": 4 * 256**2}
+    cells |= {"v5p": 8 * 128**2, "v6e": 4 * 256**2, "tpu7x": 8 * 256**2}
+    assert cells.keys() == slices.CHIPS.keys()
     for name, count in cells.items():
         chip = slices.CHIPS[name]
         assert chip.peak_flops == pytest.approx(2 * count * chip.clock, rel=0.03)

@@ -13,7 +13,7 @@ from t5x.trainer import Trainer
 @pytest.mark.parametrize(
     ("kind", "expected"),
     [("TPU v4", "v4"), ("TPU v5 lite", "v5e"), ("TPU v5", "v5p"), ("TPU v5p", "v5p"),
-     ("TPU v6 lite", "v6e"), ("cpu", None)],
+     ("TPU v6 lite", "v6e"), ("TPU7x", "tpu7x"), ("cpu", None)],
 )  # fmt: skip
 def test_the_generation_is_that_of_the_device(kind, expected):
     assert generation(kind) == expected
