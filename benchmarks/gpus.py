@@ -1,106 +1,211 @@
-"""NVIDIA's GPUs by name, so that a step can be compiled for one that is not here.
+"""Time the train step of each network on this GPU, by each kind of attention and by PyTorch.
 
-  devices = describe("h100")     # one described device
+  python benchmarks/gpus.py                              # all, into runs/gpus.md and runs/gpus.json
+  python benchmarks/gpus.py --models t5 bert --ways flash cudnn torch_cudnn --rows 0.25
 
-It needs jax-cuda12-plugin, jax-cuda12-pjrt and nvidia-cuda-nvcc-cu12; no driver and no GPU. Sizes
-are from NVIDIA's data sheets and from the table of compute capabilities in the CUDA C++ Programming
-Guide.
+The ways are our kernels (`flash`), cuDNN's, XLA's, tokamax's (`pip install tokamax`), and
+transformers under `torch.compile` with the kernels that SDPA chooses (`torch`) or with cuDNN's
+first (`torch_cudnn`). Batches are synthetic, in bfloat16 and without dropout; ours are packed. All
+ways of a network take turns in one process; a way that does not compile or fit is a line with the
+reason. `--rows` is the share of each batch for GPUs that do not hold it.
 """
 
+import argparse
+import contextlib
 import dataclasses
-import importlib.util
-import os
-from collections.abc import Callable
+import datetime
+import functools
+import gc
+import json
+import statistics
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from importlib import metadata
+from pathlib import Path
 from typing import Any
 
-import jax
-from jax.experimental import topologies
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
 
-from t5x.multihost import xla_options
+with contextlib.suppress(ImportError):  # PyTorch's compiler needs it, the trainer hides it
+    import triton  # noqa: F401
 
-# Without a GPU no product can be timed, so the compiler takes the first way for each.
-OPTIONS = {"xla_gpu_autotune_level": 0}
+from benchmarks.baselines.tokamax_attention import by_tokamax  # noqa: E402
+from benchmarks.baselines.torch_step import timed_torch  # noqa: E402
+from benchmarks.timing import Timed, synthetic_batch, take_turns, timed_step  # noqa: E402
+from common.arguments import version  # noqa: E402
+from common.gin_reader import Bindings  # noqa: E402
+from convert.sizes import read_gin  # noqa: E402
+from preflight.aot import recipe_step  # noqa: E402
+from preflight.aot.recipe import Recipe, load  # noqa: E402
+from t5x.monitoring import flops  # noqa: E402
 
 
 @dataclasses.dataclass(frozen=True)
-class Gpu:
-    """What the compiler must know of a GPU."""
+class Model:
+    """A network to time: its recipe, the name of its configuration, and the rows of a batch."""
 
-    kind: str  # JAX's name of the device
-    capability: tuple[int, int]
-    multiprocessors: int
-    memory: float  # bytes
-    bandwidth: float  # bytes a second of memory
-    clock: float  # GHz
-    l2: int  # MiB
-    shared: int  # KiB a multiprocessor; a block can have one less
+    recipe: str
+    config: str
+    rows: int
 
 
-GPUS = {
-    "h100": Gpu("NVIDIA H100", (9, 0), 132, 80e9, 3.35e12, 1.98, 50, 228),
-    "h200": Gpu("NVIDIA H200", (9, 0), 132, 141e9, 4.8e12, 1.98, 50, 228),
-    "a100": Gpu("NVIDIA A100", (8, 0), 108, 40e9, 1.56e12, 1.41, 40, 164),
-    "a100-80gb": Gpu("NVIDIA A100", (8, 0), 108, 80e9, 2.04e12, 1.41, 40, 164),
-    "l4": Gpu("NVIDIA L4", (8, 9), 58, 24e9, 0.3e12, 2.04, 48, 100),
-    "rtx4090": Gpu("NVIDIA GeForce RTX 4090", (8, 9), 128, 24e9, 1.01e12, 2.52, 72, 100),
+MODELS = {
+    "t5": Model("ro_t5x_base", "T5Config", 128),
+    "t5gemma2": Model("ro_t5gemma2_base", "T5Gemma2Config", 128),
+    "bert": Model("ro_roberta_base", "BertConfig", 128),
+    "modernbert": Model("ro_modernbert_base", "ModernBertConfig", 32),
 }
 
 
-def describe(name: str) -> list[Any]:
-    """Return one device of `GPUS` to compile for. Raise ValueError if a package is missing."""
-    if importlib.util.find_spec("jax_cuda12_plugin") is None:
-        raise ValueError(
-            f"compiling for a GPU needs jax's CUDA packages: pip install "
-            f"jax-cuda12-plugin=={jax.__version__} jax-cuda12-pjrt=={jax.__version__} "
-            "nvidia-cuda-nvcc-cu12."
-        )
-    # The check looks for a driver, which is not needed.
-    os.environ["JAX_SKIP_CUDA_CONSTRAINTS_CHECK"] = "1"
-    topology = topologies.get_topology_desc(
-        "gpu", platform="cuda", target_config=_target_config(GPUS[name]), topology="1x1x1"
-    )
-    return list(topology.devices)
+@dataclasses.dataclass
+class Row:
+    """What was measured of one way; `refused` says why it was not."""
+
+    model: str
+    way: str
+    seconds: float | None = None
+    spread: float | None = None  # between the quartiles
+    tokens_per_second: float | None = None
+    mfu: float | None = None
+    temp_gib: float | None = None
+    compile_seconds: float | None = None
+    refused: str = ""
 
 
-def compile_step(name: str, make: Callable[[list[Any]], tuple[Any, Any]]) -> jax.stages.Compiled:
-    """Return a train step compiled for a GPU; `make` returns trainer and shapes for its devices.
+def build(model: Model, attention: str = "xla", remat: str = "auto") -> tuple[Any, ...]:
+    """Return the run of a recipe on one device, its trainer, and a batch after its shapes."""
+    import jax
 
-    Raise ValueError if a package is missing.
-    """
-    trainer, shapes = make(describe(name))
-    trainer.xla_options = {**xla_options.ON_GPU, **OPTIONS}
-    # Newer JAX asks the mesh for which device kernels are traced.
-    device = jax.sharding.AbstractDevice(GPUS[name].kind, None, "gpu")
-    mesh = jax.sharding.AbstractMesh((), (), abstract_device=device)
-    with jax.sharding.use_abstract_mesh(mesh):
-        return trainer.lower(shapes).compile()
+    network = f"network.{model.config}"
+    bindings = {
+        "BATCH_SIZE": model.rows,
+        "DROPOUT_RATE": 0.0,
+        "partitioning.PjitPartitioner.num_partitions": 1,
+        "trainer.Trainer.num_microbatches": 1,
+        f"{network}.dtype": "bfloat16",
+        f"{network}.attention": attention,
+        f"{network}.remat_policy": remat,
+    }
+    recipe = Recipe((f"gin/{model.recipe}.gin",), search_paths=(str(ROOT),))
+    run = load(recipe.with_bindings(*(f"{name} = {value!r}" for name, value in bindings.items())))
+    trainer, shapes = recipe_step.train_step(run, jax.devices()[:1])
+    share = getattr(run.model, "predicted_share", 1.0)
+    batch = synthetic_batch(shapes, run.model.module.config.vocab_size, share)
+    return run, trainer, shapes, batch
 
 
-def _target_config(gpu: Gpu) -> str:
-    """Return the text of XLA's `GpuTargetConfigProto`."""
-    major, minor = gpu.capability
-    return f"""
-        gpu_device_info {{
-          threads_per_block_limit: 1024
-          threads_per_warp: 32
-          threads_per_core_limit: {2048 if minor == 0 else 1536}
-          shared_memory_per_block: 49152
-          shared_memory_per_block_optin: {(gpu.shared - 1) * 1024}
-          shared_memory_per_core: {gpu.shared * 1024}
-          core_count: {gpu.multiprocessors}
-          fpus_per_core: {128 if (major, minor) != (8, 0) else 64}
-          block_dim_limit_x: 2147483647
-          block_dim_limit_y: 65535
-          block_dim_limit_z: 65535
-          memory_bandwidth: {gpu.bandwidth:.0f}
-          l2_cache_size: {gpu.l2 * 2**20}
-          clock_rate_ghz: {gpu.clock}
-          device_memory_size: {gpu.memory:.0f}
-          registers_per_core_limit: 65536
-          registers_per_block_limit: 65536
-          cuda_compute_capability {{ major: {major} minor: {minor} }}
-        }}
-        platform_name: "CUDA"
-        runtime_version {{ major: 12 }}
-        dnn_version_info {{ major: 9 }}
-    """
+def ours(attention: str, model: Model, remat: str = "auto") -> Timed:
+    """Return the trainer's step with a kind of attention."""
+    _, trainer, shapes, batch = build(model, attention, remat)
+    return timed_step(trainer, shapes, batch)
+
+
+def tokamax(model: Model) -> Timed:
+    """Return the trainer's step with tokamax's attention, whose outputs are kept as `flash`'s."""
+    with by_tokamax():
+        return ours("cudnn", model, remat="none")
+
+
+def torch(by_cudnn: bool, model: Model) -> Timed:
+    """Return the step of transformers' network of the same sizes."""
+    sizes = read_gin(Bindings.follow(ROOT / f"gin/{model.recipe}.gin", [ROOT]))
+    return timed_torch(sizes, build(model)[-1], by_cudnn=by_cudnn)
+
+
+WAYS: dict[str, Callable[[Model], Timed]] = {
+    **{kind: functools.partial(ours, kind) for kind in ("flash", "cudnn", "xla")},
+    "tokamax": tokamax,
+    "torch": functools.partial(torch, False),
+    "torch_cudnn": functools.partial(torch, True),
+}
+
+
+def measure(name: str, model: Model, ways: Sequence[str], turns: int) -> list[Row]:
+    """Return a row for each way, which take turns."""
+    import jax
+
+    run, _, shapes, _ = build(model)
+    count, tokens = flops.batch_flops(run.model, shapes), flops.batch_tokens(shapes)
+    peak = flops.peak_flops(jax.devices()[0].device_kind)
+    rows, steps = [Row(name, way) for way in ways], {}
+    for row in rows:
+        print(f"compiling {row.model} {row.way}", flush=True)
+        try:
+            timed = WAYS[row.way](model)
+            timed.turn(1)
+        except Exception as error:  # of a kernel, of memory, of a missing package
+            row.refused = " ".join(str(error).split())[:300] or type(error).__name__
+            continue
+        timed.seconds.clear()
+        steps[row.way] = timed
+    take_turns(list(steps.values()), turns)
+    for row in rows:
+        if (timed := steps.get(row.way)) is None:
+            continue
+        quartiles = statistics.quantiles(timed.seconds[2:], n=4)
+        row.seconds, row.spread = timed.median, quartiles[2] - quartiles[0]
+        row.tokens_per_second = tokens / row.seconds
+        row.mfu = count / row.seconds / peak if count and peak else None
+        row.temp_gib, row.compile_seconds = timed.temp_gib, timed.compile_seconds
+    return rows
+
+
+def table(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield the lines of a Markdown table; the last column is of the model's first way."""
+    yield "| model | way | ms a step | ± | tokens/s | MFU | GiB temporary | s to compile | speed |"
+    yield "|---|---|---|---|---|---|---|---|---|"
+    first: dict[str, float] = {}
+    show = lambda value, scale, form: "–" if value is None else format(value * scale, form)
+    for row in rows:
+        if row.seconds is None:
+            yield f"| {row.model} | {row.way} | {row.refused} |" + " |" * 6
+            continue
+        cells = [
+            show(row.seconds, 1e3, ".1f"), show(row.spread, 1e3, ".1f"),
+            show(row.tokens_per_second, 1, ",.0f"), show(row.mfu, 1, ".1%"),
+            show(row.temp_gib, 1, ".1f"), show(row.compile_seconds, 1, ".0f"),
+            f"{first.setdefault(row.model, row.seconds) / row.seconds:.2f}",
+        ]  # fmt: skip
+        yield f"| {row.model} | {row.way} | {' | '.join(cells)} |"
+
+
+def parse(argv: list[str] | None) -> argparse.Namespace:
+    """Return the flags."""
+    parser = argparse.ArgumentParser("benchmarks/gpus.py", description=__doc__.split("\n")[0])
+    add = parser.add_argument
+    add("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    add("--ways", nargs="+", choices=WAYS, default=list(WAYS))
+    add("--rows", type=float, default=1.0, help="share of each batch")
+    add("--turns", type=int, default=6, help="to time, of four steps each on a GPU")
+    add("--out", type=Path, default=ROOT / "runs" / "gpus", help="without the ending")
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Time all ways of all models, and write the table after each model."""
+    args = parse(argv)
+    import jax
+
+    about = {"version": version(), "jax": jax.__version__, "date": str(datetime.date.today())}
+    about |= {"device": jax.devices()[0].device_kind, "share of rows": args.rows}
+    for package in ("torch", "transformers", "tokamax"):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            about[package] = metadata.version(package)
+    head, rows = ", ".join(f"{name} {value}" for name, value in about.items()), []
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    for name in args.models:
+        model = MODELS[name]
+        model = dataclasses.replace(model, rows=max(round(model.rows * args.rows), 1))
+        rows += measure(name, model, args.ways, args.turns)
+        lines = "\n".join([head, "", *table(rows), ""])
+        args.out.with_suffix(".md").write_text(lines)
+        results = {**about, "rows": [dataclasses.asdict(row) for row in rows]}
+        args.out.with_suffix(".json").write_text(json.dumps(results, indent=1) + "\n")
+        jax.clear_caches()
+        gc.collect()  # frees the arrays of this model
+    print(lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -35,7 +35,7 @@ if "--beside_torch" in sys.argv:
     with contextlib.suppress(ImportError):  # PyTorch's compiler needs it, the trainer hides it
         import triton  # noqa: F401
 
-from benchmarks import gpus, timing  # noqa: E402
+from benchmarks import gpu_targets, timing  # noqa: E402
 from benchmarks.synthetic_step import SyntheticRequest, train_step  # noqa: E402
 from common.gin_reader import Bindings  # noqa: E402
 from preflight.aot import slices  # noqa: E402
@@ -175,7 +175,7 @@ def check(args: argparse.Namespace) -> None:
         return
     if args.beside:
         PARSER.error("--beside is timed alternately: leave out --compile_for")
-    if name in gpus.GPUS:
+    if name in gpu_targets.GPUS:
         if args.top or args.beside_plain:
             PARSER.error(f"--compile_for {name}: a GPU's compiler counts memory alone; leave out "
                          "the flags that show cycles, such as --top")  # fmt: skip
@@ -183,7 +183,7 @@ def check(args: argparse.Namespace) -> None:
     try:
         slices.find(name)
     except ValueError:
-        names = ", ".join(gpus.GPUS)
+        names = ", ".join(gpu_targets.GPUS)
         PARSER.error(f"--compile_for {name} is no slice of TPUs, such as v4-8, or one of {names}")
     if not args.recipe and name not in compared:
         PARSER.error(f"--compile_for {name} needs --recipe")
@@ -193,7 +193,7 @@ def report_gpu(recipe: str, request: SyntheticRequest) -> None:
     """Compile for a GPU, and print the memory."""
     started = time.monotonic()
     try:
-        compiled = gpus.compile_step(request.slice, functools.partial(train_step, request))
+        compiled = gpu_targets.compile_step(request.slice, functools.partial(train_step, request))
     except ValueError as error:  # a package is missing
         raise SystemExit(str(error)) from error
     seconds, memory = time.monotonic() - started, compiled.memory_analysis()
@@ -205,7 +205,7 @@ def report_gpu(recipe: str, request: SyntheticRequest) -> None:
 def main():
     args = PARSER.parse_args()
     check(args)
-    if args.compile_for in gpus.GPUS:
+    if args.compile_for in gpu_targets.GPUS:
         name = args.recipe or "t5_1_1/base"
         report_gpu(name, request_of(args, network_fields(name, args.set)))
         return

@@ -2,28 +2,32 @@
 
 import argparse
 import dataclasses
+import math
 import statistics
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from benchmarks.synthetic_step import SyntheticRequest, batch_shapes, train_step
+from benchmarks.synthetic_step import SyntheticRequest, train_step
 from t5x.monitoring.flops import peak_flops, step_flops
 
 STEPS_A_TURN = 4  # steps in a turn on a GPU
 
 
-def synthetic_batch(request: SyntheticRequest) -> dict:
-    """Random ids int32, two segments a row, nothing padded."""
+def synthetic_batch(
+    shapes: Mapping[str, Any], vocab_size: int, predicted_share: float = 1.0
+) -> dict[str, Any]:
+    """Random ids, two segments a row, nothing padded; no more is predicted than a share allows."""
     import numpy as np
 
     rng, batch = np.random.default_rng(0), {}
-    for name, spec in batch_shapes(request).items():
+    for name, spec in shapes.items():
         rows, length = spec.shape
         if name.endswith("tokens"):
-            batch[name] = rng.integers(3, request.network["vocab_size"], spec.shape, np.int32)
+            batch[name] = rng.integers(3, vocab_size, spec.shape, np.int32)
         elif name.endswith("weights"):
-            batch[name] = np.ones(spec.shape, np.int32)
+            counted = np.arange(length) % math.ceil(1 / predicted_share) == 0
+            batch[name] = np.tile(counted.astype(spec.dtype), (rows, 1))
         else:
             half = np.arange(length, dtype=np.int32)
             row = 1 + half // -(-length // 2) if name.endswith("segment_ids") else half
@@ -74,7 +78,8 @@ def our_step(request: SyntheticRequest) -> Timed:
     """The trainer's step, as `timed_step` has it."""
     import jax
 
-    return timed_step(*train_step(request, jax.devices()), synthetic_batch(request))
+    trainer, shapes = train_step(request, jax.devices())
+    return timed_step(trainer, shapes, synthetic_batch(shapes, request.network["vocab_size"]))
 
 
 def timed_step(trainer: Any, shapes: Mapping[str, Any], batch: Mapping[str, Any]) -> Timed:

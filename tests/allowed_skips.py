@@ -9,6 +9,7 @@ ALLOWED = {
     "openssl makes the certificate": "a program of the system, used by the slow tests of buckets",
     "T5X_URL, AIRIO_URL, JESTIMATOR_URL": "upstream is on no package index; copies are named",
     "UPSTREAM_DIR names no folder": "upstream is on no package index; a checkout is named",
+    "could not import 'tokamax'": "another attention, which only benchmarks/gpus.py measures",
     "could not import 'jax_cuda12_plugin'": "CUDA's packages are gigabytes, for a GPU alone",
     "no flock here": "a program of the system; launch/setup.sh also runs without it",
 }
