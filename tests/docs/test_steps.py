@@ -90,7 +90,9 @@ CHANGES = (
     Change(r"train\.sh quality_base", TRAIN_T5),
     Change("gpu_try", instead=(("/tmp/gpu_try", "gpu_try"),)),
     Change(r"benchmarks/step\.py", instead=(("t5_1_1/base --batch 64", "t5_1_1/tiny --batch 8"),)),
-    Change(r"^(?!.*COOLDOWN).*ro_t5x_base\.sh", MINI_TASK, (("gs://bucket/run", "runs/other"),)),
+    Change(
+        r"^(?!.*COOLDOWN).*ro_t5x_base(_day)?\.sh", MINI_TASK, (("gs://bucket/run", "runs/other"),)
+    ),
     Change(
         "COOLDOWN_FROM",
         f"{SHORT} --gin.TASK_FEATURE_LENGTHS=\"{{'inputs': 64, 'targets': 18}}\"",

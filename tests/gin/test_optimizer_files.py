@@ -72,3 +72,17 @@ def test_a_fast_recipe_is_the_other_with_muon_and_fewer_steps(recipe, start, ste
     same = ("train_dataset_cfg", "checkpoint_cfg", "eval_period", "random_seed")
     assert all(getattr(fast, name) == getattr(slow, name) for name in same)
     assert fast.partitioner.num_partitions == slow.partitioner.num_partitions
+
+
+def test_the_recipe_of_a_day_is_for_one_gpu_and_ends_at_zero_after_any_number_of_steps(caplog):
+    fast, _ = loaded("ro_t5x_base_fast")
+    for bindings, steps in (((), 100_000), (("TRAIN_STEPS = 200000",), 200_000)):
+        day, rate = loaded("ro_t5x_base_day", None, *bindings)
+        assert day.total_steps == steps
+        rates = [float(rate(step)) for step in (steps // 20, steps // 10, steps * 55 // 100, steps)]
+        assert rates == pytest.approx([0.02, 0.04, 0.02, 1e-8], rel=1e-4)
+        schedules.check_start(rate, 0, steps)
+    assert not caplog.records
+    assert day.model.module.config == fast.model.module.config
+    assert day.partitioner.num_partitions == 1
+    assert recipe_step.trainer_of(day).num_microbatches == 4
