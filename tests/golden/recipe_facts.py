@@ -11,6 +11,7 @@ import inspect
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -52,8 +53,14 @@ _counts: dict[str, int] = {}
 def recipes() -> list[str]:
     """Return the names of the recipes that upstream's trainer can train too."""
     paths = filter(is_shipped, (ROOT / "gin").glob("*.gin"))
-    texts = {path.stem: path.read_text() for path in paths}
+    texts = {path.stem: _with_includes(path) for path in paths}
     return sorted(name for name, text in texts.items() if not any(part in text for part in OURS))
+
+
+def _with_includes(path: pathlib.Path) -> str:
+    text = path.read_text()
+    included = re.findall(r"^include '(.+)'$", text, re.MULTILINE)
+    return "".join([text, *(_with_includes(ROOT / name) for name in included)])
 
 
 def recorder(train: Callable[..., Any]) -> Callable[..., dict[str, Any]]:
