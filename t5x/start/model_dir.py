@@ -1,7 +1,8 @@
 """Check MODEL_DIR, describe the run in it, and compare a resumed run with that description.
 
 The description is `model-info.txt` (parameters, optimizer), `labels.json`, `inference.json` and a
-copy of the vocabulary. A run that resumes with another vocabulary or other classes is refused.
+copy of the vocabulary. A run that resumes with other classes is refused, and one that resumes, or
+goes on from another run, with another vocabulary.
 """
 
 import contextlib
@@ -20,6 +21,7 @@ import seqio
 import tensorflow as tf
 from etils import epath
 from flax.traverse_util import flatten_dict
+from sentencepiece import SentencePieceProcessor
 
 from common import arguments, small_files
 from common.errors import Failure, UserError, first_line
@@ -171,7 +173,7 @@ def _labels(tasks: Iterable[seqio.Task]) -> dict[str, dict[str, str]]:
 
 
 def check_description(start: Start, model: Any, tasks: Iterable[seqio.Task]) -> None:
-    """Raise UserError if a run that resumes has another vocabulary or other classes than before."""
+    """Raise UserError if the checkpoint of `start` is of another vocabulary or other classes."""
     check_vocabulary(start, model)
     check_labels(start, tasks)
 
@@ -206,32 +208,54 @@ def check_labels(start: Start, tasks: Iterable[seqio.Task]) -> None:
 
 
 def check_vocabulary(start: Start, model: Any) -> None:
-    """Raise UserError if a run that resumes has another vocabulary than `model`.
+    """Raise UserError if the run that saved the checkpoint of `start` has another vocabulary.
 
-    Its ids would mean other texts, and its checkpoints would be converted with the new vocabulary.
+    The ids of `model` would mean other texts, and a run's own checkpoints would be converted with
+    the new vocabulary. Of another run's the pieces are compared, since T5's 32,000 are published
+    with and without sentinels. Nothing is known if its folder has no vocabulary, and they may
+    differ if its `assignment_map` says what becomes of the embeddings.
     """
-    if not start.is_own:
+    if start.path is None or (start.config and start.config.assignment_map):
         return
-    model_dir, _ = start.own
+    folder = epath.Path(start.path).parent
 
-    def differing() -> str | None:
+    def differing() -> tuple[str, str] | None:
         kinds = (
             ("vocabulary.model", model.output_vocabulary, "sentencepiece_model_file"),
             ("tokenizer/tokenizer.json", model.input_vocabulary, "tokenizer_file"),
         )
         for name, vocabulary, file in kinds:
-            copy, source = epath.Path(model_dir) / name, getattr(vocabulary, file, None)
-            if source and copy.exists() and copy.read_bytes() != epath.Path(source).read_bytes():
-                return f"{name}, which differs from {source}"
+            copy, source = folder / name, getattr(vocabulary, file, None)
+            if not (source and copy.exists()):
+                continue
+            contents = copy.read_bytes(), epath.Path(source).read_bytes()
+            is_text = start.is_own or name.endswith(".json")
+            if contents[0] != contents[1] and (is_text or not _agree(*contents)):
+                return name, source
         return None
 
-    if difference := broadcast.broadcast_from_first(differing):
-        raise UserError(
-            "MODEL_DIR",
-            model_dir,
-            f"whose run was trained with its {difference}",
-            "set another MODEL_DIR for another model, or the vocabulary of that run",
-        )
+    if (difference := broadcast.broadcast_from_first(differing)) is None:
+        return
+    name, source = difference
+    why = f"whose run was trained with its {name}, which differs from {source}"
+    if start.is_own:
+        to_set = "set another MODEL_DIR for another model, or the vocabulary of that run"
+        raise UserError("MODEL_DIR", str(folder), why, to_set)
+    raise UserError(
+        "The checkpoint to start from",
+        start.path,
+        why,
+        f"set the vocabulary of the model and of the task to {folder / name}, or name a run that "
+        "has yours",
+    )
+
+
+def _agree(*models: bytes) -> bool:
+    """Return whether all ids that SentencePiece models share are of the same pieces."""
+    loaded = [SentencePieceProcessor(model_proto=content) for content in models]
+    sizes = [processor.get_piece_size() for processor in loaded]
+    pieces = [processor.id_to_piece(list(range(min(sizes)))) for processor in loaded]
+    return all(other == pieces[0] for other in pieces)
 
 
 def saved_by_another(path: str, model: Any) -> str | None:

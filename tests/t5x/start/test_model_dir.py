@@ -7,9 +7,11 @@ import types
 import jax
 import optax
 import pytest
+from sentencepiece import sentencepiece_model_pb2
 
 from convert.run.model_dir import TrainedRun
 from fakes import toy
+from fakes.paths import ROOT
 from fakes.refuses import refuses
 from t5x import optimizers
 from t5x.checkpointing.config import RestoreCheckpointConfig
@@ -89,23 +91,33 @@ def describe(folder, tasks):
     model_dir.write_description(str(folder), model, state_specs(model, PjitPartitioner(2)), tasks)
 
 
-def test_a_run_keeps_its_vocabulary(tmp_path):
+def test_a_run_keeps_its_vocabulary_and_so_does_one_that_goes_on_from_it(tmp_path):
     own = Start(f"{tmp_path}/checkpoint_1", None)
     other = Start(own.path, RestoreCheckpointConfig(own.path))
-    (tmp_path / "mine.model").write_text("pieces")
+    embeds_anew = RestoreCheckpointConfig(own.path, assignment_map=[(".*embed.*", None)])
+    mine, copy = tmp_path / "mine.model", tmp_path / "vocabulary.model"
+    pieces = (ROOT / "data/ro_mini/ro_mini.model").read_bytes()
+    mine.write_bytes(pieces)
     model = types.SimpleNamespace(
         input_vocabulary=None,
-        output_vocabulary=types.SimpleNamespace(
-            sentencepiece_model_file=str(tmp_path / "mine.model")
-        ),
+        output_vocabulary=types.SimpleNamespace(sentencepiece_model_file=str(mine)),
     )
     model_dir.check_vocabulary(own, model)  # of upstream's run there is no copy
-    (tmp_path / "vocabulary.model").write_text("pieces")
-    model_dir.check_vocabulary(own, model)
-    (tmp_path / "mine.model").write_text("other pieces")
-    model_dir.check_vocabulary(other, model)  # it starts a run of its own
+    copy.write_bytes(pieces)
+    for start in (own, other, Start(None, None)):
+        model_dir.check_vocabulary(start, model)
+    more = sentencepiece_model_pb2.ModelProto.FromString(pieces)
+    more.pieces.add(piece="<extra_id_0>", score=0.0)
+    mine.write_bytes(more.SerializeToString())
+    model_dir.check_vocabulary(other, model)
     with refuses("MODEL_DIR", str(tmp_path)):
         model_dir.check_vocabulary(own, model)
+    mine.write_bytes((ROOT / "data/ro_simple/ro_simple.model").read_bytes())
+    for start in (Start(own.path, embeds_anew), Start(None, None)):
+        model_dir.check_vocabulary(start, model)
+    with refuses("The checkpoint to start from", own.path) as refusal:
+        model_dir.check_vocabulary(other, model)
+    assert str(copy) in refusal.value.to_set
     (tmp_path / "tokenizer").mkdir()
     (tmp_path / "tokenizer/tokenizer.json").write_text("words")
     (tmp_path / "other.json").write_text("other words")
@@ -113,8 +125,9 @@ def test_a_run_keeps_its_vocabulary(tmp_path):
         output_vocabulary=None,
         input_vocabulary=types.SimpleNamespace(tokenizer_file=str(tmp_path / "other.json")),
     )
-    with refuses("MODEL_DIR", str(tmp_path)):
-        model_dir.check_vocabulary(own, encoder)
+    for start in (own, other):
+        with refuses(value=str(tmp_path) if start.is_own else own.path):
+            model_dir.check_vocabulary(start, encoder)
 
 
 def test_a_run_keeps_its_classes(tmp_path):
