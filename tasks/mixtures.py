@@ -8,6 +8,7 @@ run's seed; the data position includes that draw and the position in each corpus
 with the step, as in the phases of mmBERT (Marone et al. 2025, arXiv:2509.06888):
 
     add("ka_added", {"others": [(0, 1.0), (8000, 0.5)], "georgian": [(0, 0.0), (8000, 0.5)]})
+    add("all", {"eng": 900e9, "ron": 40e9}, temperature=[(0, 1 / 0.7), (600_000, 1 / 0.5)])
 """
 
 import copy
@@ -79,25 +80,27 @@ def rates_of(sizes: Mapping[str, float], temperature: float = 1.0) -> dict[str, 
     return {name: rate / sum(raised.values()) for name, rate in raised.items()}
 
 
-Schedule = float | Sequence[tuple[int, float]]  # a size or rate, or one from each step on
+Schedule = float | Sequence[tuple[int, float]]  # a number, or one from each step on
 
 
 def phases_of(
-    sizes: Mapping[str, Schedule], temperature: float = 1.0
+    sizes: Mapping[str, Schedule], temperature: Schedule = 1.0
 ) -> dict[int, dict[str, float]]:
     """Return the share of each corpus by the first step of each phase, see `rates_of`.
 
         phases_of({"a": [(0, 1), (8000, 3)], "b": 1})    # {0: {"a": .5, …}, 8000: {"a": .75, …}}
 
-    Raise UserError for sizes that are no rates, and for a phase that reads nothing.
+    Raise UserError for sizes that are no rates, and for a phase that reads nothing or has no
+    temperature.
     """
     if not sizes:
         raise UserError(
             "a mixture", why="needs at least one task", to_set="name it with its size or rate"
         )
-    schedules = {name: _schedule(name, size) for name, size in sizes.items()}
+    schedules = {name: _schedule(f"rate of task {name!r}", size) for name, size in sizes.items()}
+    temperatures = _schedule("temperature", temperature)
     phases = {}
-    for step in sorted({step for schedule in schedules.values() for step in schedule}):
+    for step in sorted({*temperatures, *(step for s in schedules.values() for step in s)}):
         latest = lambda schedule, step=step: schedule[max(s for s in schedule if s <= step)]
         now = {name: latest(schedule) for name, schedule in schedules.items()}
         if not any(now.values()):
@@ -105,47 +108,43 @@ def phases_of(
                 why=f"all tasks have rate 0 from step {step} on, so that nothing is read",
                 to_set="give one a rate above 0",
             )
-        phases[step] = rates_of(now, temperature)
+        phases[step] = rates_of(now, latest(temperatures))
     return phases
 
 
-def _schedule(name: str, size: Schedule) -> dict[int, float]:
-    """Return the size from each step on of one task."""
-    if not isinstance(size, Sequence):
-        if not (isinstance(size, numbers.Real) and 0 < size < math.inf):
-            raise UserError(f"rate of task {name!r}", size, "but must be above 0")
-        return {0: float(size)}
-    pairs = [tuple(pair) if isinstance(pair, list | tuple) else (pair,) for pair in size]
+def _schedule(what: str, values: Schedule) -> dict[int, float]:
+    """Return the number from each step on; messages call it `what`."""
+    if not isinstance(values, Sequence):
+        if not (isinstance(values, numbers.Real) and 0 < values < math.inf):
+            raise UserError(what, values, "but must be above 0")
+        return {0: float(values)}
+    pairs = [tuple(pair) if isinstance(pair, list | tuple) else (pair,) for pair in values]
     steps = [pair[0] for pair in pairs]
     is_step = lambda step: isinstance(step, numbers.Integral) and not isinstance(step, bool)
-    is_rate = lambda rate: isinstance(rate, numbers.Real) and 0 <= float(rate) < math.inf
-    if not all(len(pair) == 2 and is_step(pair[0]) and is_rate(pair[1]) for pair in pairs):
+    is_number = lambda number: isinstance(number, numbers.Real) and 0 <= float(number) < math.inf
+    if not all(len(pair) == 2 and is_step(pair[0]) and is_number(pair[1]) for pair in pairs):
         raise UserError(
-            f"rate of task {name!r}",
-            size,
-            "but each of several must be (step, rate), such as [(0, 0.0), (8000, 0.5)], with a "
-            "rate from 0",
+            what,
+            values,
+            "but each of several must be (step, number), such as [(0, 0.0), (8000, 0.5)], with a "
+            "number from 0",
         )
     if steps != sorted(set(steps)) or steps[:1] != [0]:
         raise UserError(
-            f"rate of task {name!r}",
-            size,
+            what,
+            values,
             f"whose steps {steps} must begin at 0 and increase",
-            "give it rate 0 until it is to be read",
+            "give a task rate 0 until it is to be read",
         )
-    if not any(rate for _, rate in pairs):
-        raise UserError(
-            f"task {name!r}",
-            why="has rate 0 at every step",
-            to_set="leave it out, or give it a rate",
-        )
-    return {int(step): float(rate) for step, rate in pairs}
+    if not any(number for _, number in pairs):
+        raise UserError(what, values, "which is 0 at every step", "leave the task out")
+    return {int(step): float(number) for step, number in pairs}
 
 
 def add(
     name: str,
     sizes: Mapping[str, Schedule],
-    temperature: float = 1.0,
+    temperature: Schedule = 1.0,
     epochs: Mapping[str, int] | None = None,
 ) -> seqio.Mixture:
     """Register a mixture of registered tasks.
@@ -154,8 +153,9 @@ def add(
     evens out the shares, see `rates_of`. `epochs` is how many times at most a task's corpus is
     read; the others then take over its share. When all have ended, so does the stream.
 
-    A size may be a list of (step, size), each valid until the next step; in every phase the shares
-    are sizes divided by their sum. Steps are those of the run since it began to read this mixture:
+    A size, or the temperature, may be a list of (step, number), each valid until the next step; in
+    every phase the shares follow from the sizes and the temperature of its steps. mmBERT's τ is 1 /
+    temperature. Steps are those of the run since it began to read this mixture:
     from 0 in a run from scratch, from converted weights or from another run's checkpoint, also a
     cooldown branch; a run that resumes, or branches off with the same mixture, counts on. Each task
     keeps its position through all phases, and its corpus is not read while its rate is 0, but for

@@ -61,6 +61,23 @@ def test_each_phase_has_shares_of_its_own_sizes():
     }
 
 
+def test_the_temperature_may_change_with_the_step_as_a_size_may():
+    """τ of 0.7, then 0.5 and 0.3, as mmBERT: the larger corpus has n ** τ times the other's."""
+    taus = {0: 0.7, 20: 0.5, 30: 0.3}
+    temperature = [(step, 1 / tau) for step, tau in taus.items()]
+    phases = mixtures.phases_of({"eng": 90, "ron": 10, "ka": [(0, 0), (30, 10)]}, temperature)
+    assert list(phases) == list(taus)
+    for step, tau in taus.items():
+        assert phases[step]["eng"] / phases[step]["ron"] == pytest.approx(9**tau)
+    assert [phases[step]["ka"] / phases[step]["ron"] for step in taus] == [0, 0, 1]
+
+
+@pytest.mark.parametrize("temperature", [0, [(0, 2.0), (9, 0.0)], [(5, 2.0)], [(0, "high")]])
+def test_a_temperature_that_is_none_is_refused(temperature):
+    with refuses("temperature"):
+        mixtures.phases_of({"a": 1}, temperature)
+
+
 NO_RATES = {
     "no task": {},
     "0": {"a": 0},
