@@ -2,8 +2,10 @@ r"""Report a run as one HTML page, or as a picture.
 
     python -m report runs/ro_t5x_tiny
     python -m report runs/a gs://bucket/b -o runs/both.html --watch
+    python -m report runs/base runs/long runs/decay
     python -m report runs/ro_t5x_tiny --png docs/quickstart.png
 
+Of several runs, those that begin from a checkpoint of another one are drawn as one curve with it.
 Without a folder it takes the newest run of runs/. With --watch it writes the page again every
 minute, until Ctrl-C.
 """
@@ -19,6 +21,7 @@ from common.errors import UserError, guarded, say
 from common.tables import counted, data_size
 from report import page
 from report.charts import draw_loss
+from report.phases import joined
 from report.run_data import HISTORY, Cache, Folder, RunData, load
 
 
@@ -57,7 +60,7 @@ def _report(values: argparse.Namespace) -> int:
                 )
     try:
         while True:
-            runs = [load(Folder(path), cache) for path in model_dirs]
+            runs = joined([load(Folder(path), cache) for path in model_dirs])
             _write(runs, out, values.png, values.watch)
             if values.watch is None:
                 return 0

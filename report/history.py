@@ -8,6 +8,7 @@
 They give the timeline, the configurations and the filled sentences.
 """
 
+import copy
 import dataclasses
 from typing import Any
 
@@ -42,8 +43,26 @@ class History:
     def __init__(self, text: str, last_seen: float = 0.0):
         self.events = [event for line in text.split("\n") if (event := _event(line))]
         self.events.sort(key=lambda event: event["time"])
-        self.starts = [event for event in self.events if event["event"] == "start"]
         self.last_seen = max([last_seen, *(event["time"] for event in self.events)])
+
+    @property
+    def starts(self) -> list[dict[str, Any]]:
+        """The starts, the oldest first."""
+        return [event for event in self.events if event["event"] == "start"]
+
+    @property
+    def origin(self) -> tuple[str, int] | None:
+        """The folder's name and the step of the run that this one goes on from, None without."""
+        begin = self.starts[0] if self.starts else {}
+        *_, folder, _ = ("", *str(begin.get("begun_from") or "").rstrip("/").split("/"))
+        return (folder, int(_number(begin.get("step")))) if folder else None
+
+    def after(self, other: "History", step: int) -> "History":
+        """Return this history after that of `other` up to a step."""
+        both = copy.copy(self)
+        before = [event for event in other.events if _number(event.get("step")) <= step]
+        both.events = sorted([*before, *self.events], key=lambda event: event["time"])
+        return both
 
     def state(self, now: float) -> str:
         """Return 'ended', 'interrupted', 'failed', 'running', 'silent' or 'unknown'."""
@@ -97,9 +116,11 @@ class History:
 
     @property
     def phases(self) -> list[int]:
-        """The first step of each phase of a mixture whose rates change, from the last start."""
+        """The first step of each phase: of each run, and of a mixture whose rates change."""
         phases = self.starts[-1].get("phases") if self.starts else None
-        return sorted(int(s) for s in phases if s.isdecimal()) if isinstance(phases, dict) else []
+        steps = [int(s) for s in phases if s.isdecimal()] if isinstance(phases, dict) else []
+        begins = [start for i, start in enumerate(self.starts) if not i or start.get("begun_from")]
+        return sorted({*steps, *(int(_number(start.get("step"))) for start in begins)})
 
     @property
     def expected_loss(self) -> list[tuple[int, float]]:

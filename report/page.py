@@ -79,7 +79,7 @@ def _run(run: RunData, name: str, begin: float, now: float) -> dict[str, Any]:
         "total": last.get("total_steps"),
         "rate": plain(rate.last_value) if rate else None,
         "device": f"{last['devices']} × {last.get('device', '?')}" if "devices" in last else "",
-        "restarts": max(len(starts) - 1, 0),
+        "restarts": sum(not start.get("begun_from") for start in starts[1:]),
         "spans": _spans(run, begin),
         "config": run.config or (configs[-1][2] if configs else ""),
         "changes": [

@@ -37,8 +37,8 @@ class Series:
         return cls(table[:, 0].astype(np.int64), table[:, 1], table[:, 2])
 
 
-def join(parts: Iterable[Points]) -> Series:
-    """Return the points of several files in the order of time, without repeated steps."""
+def join(parts: Iterable["Points | Series"]) -> Series:
+    """Return the points of several files or runs in the order of time, without repeated steps."""
     parts = list(parts)
     steps = np.concatenate([np.asarray(part.steps, np.int64) for part in parts])
     values = np.concatenate([np.asarray(part.values, np.float64) for part in parts])

@@ -150,6 +150,7 @@ class TrainingRun:
         self.log.start(
             path.read_text() if jax.process_index() == 0 and path.exists() else None,
             step=step,
+            begun_from=self.begun_from,
             total_steps=self.plan.total_steps,
             devices=jax.device_count(),
             device=jax.devices()[0].device_kind,
