@@ -17,8 +17,12 @@
 | ro_mini_bert | the same in pairs of sentences | the same | 128, of an encoder |
 | ro_masked_lm | hub, FineWeb-2, ron_Latn | own, byte-level BPE | 128, of an encoder |
 | ro_modernbert | the same, 30 % hidden | the same, ModernBERT's tokens | 128, of an encoder |
+| ro_modernbert_long | the same, 15 % hidden | the same | the same |
+| ro_modernbert_decay | HPLT 3.0's best and FineWeb-2 by cluster, 5 % hidden | the same | the same |
 | ro_simple_prefix_lm | data/ro_simple | its own, 2,048 pieces | 128 |
 
+The last two are of the later phases of gin/ro_modernbert_base.gin; each phase hides less (mmBERT,
+Marone et al. 2025, arXiv:2509.06888).
 ro_mini_span_corruption_i128_t29 reads examples that `tasks.cache` made of ro_mini_span_corruption,
 ro_mini_masked_lm_i128_t128 those of ro_mini_masked_lm.
 For targets other than 29, set TASK_FEATURE_LENGTHS = {'inputs': 128, 'targets': ...} together with
@@ -28,12 +32,16 @@ HF_TOKEN or that saved by `hf auth login`.
 
 import functools
 
-from tasks import corpora, vocabularies
+from tasks import corpora, mixtures, vocabularies
 from tasks.cache import cached
 from tasks.corpus.source import CorpusSource
 from tasks.languages import public
+from tasks.objectives.masked_lm import MaskedLM
+from tasks.objectives.masking import Masking
 
 WEB = public.fineweb2("ron_Latn")
+CLUSTERS = public.fineweb2("ron_Latn", by_cluster=True)
+BEST = public.hplt3("ron_Latn", least_quality=9)
 RLM = CorpusSource("dumitrescustefan/rlm", held_out={"validation": 0.01})
 RO_MINI = CorpusSource(
     files={
@@ -60,6 +68,10 @@ add("ro_mini_masked_lm", RO_MINI, vocabularies.ro_mini_wordpiece, "masked_lm")
 add("ro_mini_bert", RO_MINI, vocabularies.ro_mini_wordpiece, "bert")
 add("ro_masked_lm", WEB, vocabularies.ro_byte_bpe, "masked_lm")
 add("ro_modernbert", WEB, vocabularies.ro_modern_bpe, "modernbert")
+add("ro_modernbert_long", WEB, vocabularies.ro_modern_bpe, MaskedLM(Masking(0.15)))
+add("ro_modernbert_best", BEST, vocabularies.ro_modern_bpe, MaskedLM(Masking(0.05)))
+add("ro_modernbert_web", CLUSTERS, vocabularies.ro_modern_bpe, MaskedLM(Masking(0.05)))
+mixtures.add("ro_modernbert_decay", {"ro_modernbert_best": 0.7, "ro_modernbert_web": 0.3})
 add("ro_simple_prefix_lm", RO_SIMPLE, vocabularies.ro_simple_model, "prefix_lm")
 cached.add_pregenerated("ro_mini_span_corruption", {"inputs": 128, "targets": 29})
 cached.add_pregenerated("ro_mini_masked_lm", {"inputs": 128, "targets": 128})

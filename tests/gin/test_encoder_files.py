@@ -1,5 +1,6 @@
 """The gin files of encoders make the networks that transformers has."""
 
+import dataclasses
 import json
 import sys
 import types
@@ -7,6 +8,7 @@ import types
 import jax
 import numpy as np
 import pytest
+import seqio
 import torch
 import transformers
 from golden import recipe_facts
@@ -18,6 +20,7 @@ from fakes.paths import ROOT, is_shipped
 from t5x import gin_utils, metrics
 from t5x.optimizers import DecoupledOptimizer
 from t5x.partitioning import PjitPartitioner
+from t5x.start import cooldown
 from t5x.train import train
 from tasks.objectives.registry import objective_of
 
@@ -78,7 +81,8 @@ def test_norms_and_biases_do_not_decay(family):
         assert decay == (len(shape.shape) - stacked == 2), path
 
 
-RECIPES = ("ro_bert_tiny", "ro_modernbert_base", "ro_roberta_base")
+PHASES = ("ro_modernbert_base", "ro_modernbert_long", "ro_modernbert_decay")
+RECIPES = ("ro_bert_tiny", "ro_roberta_base", *PHASES)
 
 
 def run_of(recipe, monkeypatch, *bindings):
@@ -96,14 +100,54 @@ def run_of(recipe, monkeypatch, *bindings):
 def test_a_recipe_trains_what_it_says(recipe, monkeypatch):
     run = run_of(recipe, monkeypatch)
     cfg, model = run["train_dataset_cfg"], run["model"]
-    objective = objective_of(cfg.provider)
-    assert objective.masking.density < model.predicted_share
+    for task in seqio.get_subtasks(cfg.provider):
+        assert objective_of(task).masking.density < model.predicted_share
     assert cfg.task_feature_lengths["inputs"] <= model.module.config.max_length
     task_vocabulary = cfg.provider.output_features["inputs"].vocabulary
     assert task_vocabulary.tokenizer_file == model.output_vocabulary.tokenizer_file
+    first, last = steps_of(run)
+    rates = [rate_of(run)(step).item() for step in (first, (first + last) // 2, last)]
+    assert rates[1] > 1e-4
+    assert (rates[0] < 1e-7) == (recipe not in PHASES[1:])
+    assert (rates[2] < 1e-7) == (recipe not in PHASES[:2])
+
+
+def steps_of(run):
+    """Return the first and the last step of a run."""
+    path = run["cooldown_from"] or run["checkpoint_cfg"].restore.path
+    first = int(path.rpartition("_")[2]) if path else 0
+    return first, first + (run["relative_steps"] or run["total_steps"])
+
+
+def rate_of(run):
+    """Return the learning rate of a run by its step."""
     rate = gin.get_configurable("create_learning_rate_scheduler")()
-    rates = [float(rate(step)) for step in (0, run["total_steps"] // 2, run["total_steps"])]
-    assert max(rates[0], rates[2]) < 1e-7 < 1e-4 < rates[1]
+    return cooldown.cooled(rate, run["cooldown_from"], steps_of(run)[1])
+
+
+def test_a_phase_goes_on_where_the_one_before_ends(monkeypatch):
+    runs = []
+    for recipe in PHASES:
+        with valid_run.gin_apart():
+            runs.append(run_of(recipe, monkeypatch))
+    starts = [run["cooldown_from"] or run["checkpoint_cfg"].restore.path for run in runs]
+    ends = [f"runs/{r}/checkpoint_{steps_of(run)[1]}" for r, run in zip(PHASES, runs, strict=True)]
+    assert starts == [[], *ends[:2]]
+    configs = [run["model"].module.config for run in runs]
+    sizes = [dataclasses.replace(c, max_length=0, global_theta=0.0) for c in configs]
+    assert sizes[0] == sizes[1] == sizes[2]
+    assert configs[1] == configs[2]
+    assert configs[0].global_theta < configs[1].global_theta
+    cfgs = [run["train_dataset_cfg"] for run in runs]
+    lengths = [cfg.task_feature_lengths["inputs"] for cfg in cfgs]
+    assert lengths == [c.max_length for c in configs] == [1024, 8192, 8192]
+    assert {cfg.batch_size * cfg.task_feature_lengths["inputs"] for cfg in cfgs} == {512 * 1024}
+    assert cfgs[0].seed != cfgs[1].seed  # no text is read twice in the same order
+    densities = [
+        {objective_of(task).masking.density for task in seqio.get_subtasks(cfg.provider)}
+        for cfg in cfgs
+    ]
+    assert densities == [{0.3}, {0.15}, {0.05}]
 
 
 @pytest.mark.slow
