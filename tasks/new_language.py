@@ -2,16 +2,18 @@
 
     python -m tasks.new_language czech --size base
     python -m tasks.new_language --corpus "/data/*.txt" --name uk --size tiny
-    python -m tasks.new_language czech --kind modernbert --size small
+    python -m tasks.new_language czech --kind modernbert --size small --phases
     python -m tasks.new_language georgian --from google/umt5-small --keep ron,bul,eng
 
 The first command writes tasks/czech.py, gin/cs_t5x_base.gin and launch/cs_t5x_base.sh, which read
 FineWeb-2. The second writes such files for text of yours, and the third an encoder: --kind is t5
-(the default), t5gemma2, bert, roberta or modernbert. They print the three commands that follow:
-these train the vocabulary, train the model and convert it. Name a language by a code such as
-ces_Latn or cs, by its English name, or by its own name. --name gives the files another name.
-Without --size, the amount of text decides the size. The files are yours to change. If one of them
-exists, the command writes nothing; with --overwrite, it replaces them.
+(the default), t5gemma2, bert, roberta or modernbert. They print the commands that follow: these
+train the vocabulary, train the model and convert it. With --phases, a ModernBERT has three recipes:
+for short rows, for long rows, and for the best text while the learning rate falls (docs/phases.md).
+Name a language by a code such as ces_Latn or cs, by its English name, or by its own name. --name
+gives the files another name. Without --size, the amount of text decides the size. The files are
+yours to change. If one of them exists, the command writes nothing; with --overwrite, it replaces
+them.
 
 With --from, the files add the language to an existing model (`tasks.scaffold.added_language`): a
 Hugging Face T5, mT5, umT5, ByT5, XLM-R, RoBERTa or ModernBERT, or a run of your own. --from needs
@@ -53,7 +55,7 @@ def plan_addition(flags: argparse.Namespace, text: TrainingText) -> AddedLanguag
     Raises:
       UserError: there is no such model or language.
     """
-    if flag := next((name for name in ("kind", "size") if getattr(flags, name)), None):
+    if flag := next((name for name in ("kind", "size", "phases") if getattr(flags, name)), None):
         raise UserError(
             f"--{flag}",
             why="is of a model from nothing, and --from has its own",
@@ -112,6 +114,8 @@ def _check(flags: argparse.Namespace) -> None:
     if flags.name:
         check_name(flags.name, "--name")
     sizes = KINDS[flags.kind or "t5"].sizes
+    if flags.phases and not sizes["tiny"].long_inputs:
+        raise UserError("--phases", why="is for --kind modernbert", to_set="add that")
     if flags.size and flags.size not in sizes:
         raise UserError(
             "--size", flags.size, f"but --kind {flags.kind} has {', '.join(sizes)}", "name another"
@@ -141,6 +145,8 @@ def main(argv: list[str] | None = None) -> None:
     )
     sizes = KINDS["t5"].sizes
     add("--size", choices=sizes, help="of the model; default by the amount of text")
+    about = "with --kind modernbert: train in three phases, of short rows, long rows and best text"
+    add("--phases", action="store_true", help=about)
     about = "add the language to this model: a hub name, a folder or a run"
     add("--from", dest="start", metavar="MODEL", type=arguments.text, help=about)
     about = "with --from: the languages that stay, such as ron,bul,eng; or all"
@@ -164,7 +170,8 @@ def main(argv: list[str] | None = None) -> None:
         print(printable(addition.report(write(addition.files(), ROOT, flags.overwrite))))
         return
     kind = flags.kind or "t5"
-    recipe = PretrainingRecipe(text, flags.size or suitable_size(text, kind), kind)
+    size = flags.size or suitable_size(text, kind)
+    recipe = PretrainingRecipe(text, size, kind, flags.phases)
     print(printable(recipe.report(write(recipe.files(), ROOT, flags.overwrite))))
 
 

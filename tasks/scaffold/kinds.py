@@ -15,7 +15,8 @@ class Size(NamedTuple):
     It suits texts of `tokens` or more. A step reads `batch` rows of `inputs` tokens, each of them
     filled by `row_tokens` of text. `steps` are the fewest and the most, in multiples of `unit`. The
     model is cut into `partitions`, which fit the memory of chips. `includes` are its gin files in
-    the templates of T5s; `rate` and `warmup` are of encoders' templates.
+    the templates of T5s; `rate` and `warmup` are of encoders' templates, and `long_inputs` is how
+    long the rows of their later phases are.
     """
 
     tokens: float = math.inf  # such a size is only trained if the user asks for it
@@ -30,6 +31,7 @@ class Size(NamedTuple):
     includes: tuple[str, ...] = ("{folder}/{size}.gin",)
     rate: float = 0.0
     warmup: float = 0.0  # share of the steps
+    long_inputs: int = 0  # 0 for a kind that is not trained in phases
 
 
 class Kind(NamedTuple):
@@ -98,10 +100,15 @@ _BERT = {
 }
 # Rates as in Warner et al. 2024, whose first phase reads 1,024 tokens a row too.
 _MODERNBERT = {
-    "tiny": _BERT["tiny"],
+    "tiny": _BERT["tiny"]._replace(long_inputs=512),
     **{
         name: _BERT[name]._replace(
-            batch=_BERT[name].batch // 2, inputs=1024, row_tokens=1022, rate=rate, warmup=0.01
+            batch=_BERT[name].batch // 2,
+            inputs=1024,
+            row_tokens=1022,
+            rate=rate,
+            warmup=0.01,
+            long_inputs=8192,
         )
         for name, rate in (("small", 1e-3), ("base", 8e-4), ("large", 5e-4))
     },
@@ -141,7 +148,7 @@ KINDS = {
         vocabulary_flags=_WORDPIECE,
         rare_flags="--character_coverage 0.9995",
         configuration="BertConfig",
-        network=("next_sentence = False", "max_length = {inputs}"),
+        network=("next_sentence = False",),
     ),
     "roberta": Kind(
         "RoBERTa",
@@ -153,7 +160,6 @@ KINDS = {
         multilingual="FacebookAI/xlm-roberta-base",
         vocabulary_flags=_BYTES,
         configuration="BertConfig",
-        network=("max_length = {inputs}",),
     ),
     "modernbert": Kind(
         "ModernBERT",

@@ -2,6 +2,7 @@
 
     recipe = PretrainingRecipe(text, "base", "bert")
     recipe.files()                        # tasks/, gin/ and launch/, by path
+    PretrainingRecipe(text, "base", "modernbert", phases=True)     # three recipes and scripts
     print(recipe.report(written))         # the commands that follow
 
 The size of the vocabulary and the number of steps follow from the amount of text.
@@ -23,6 +24,11 @@ MOST_EPOCHS = 40  # beyond them, as good as nothing
 PIECES = ((1e9, 64_000), (1e8, 32_000), (5e6, 8_192), (0.0, 2_048))  # (least bytes of text, pieces)
 
 
+# Shares of the first phase's steps, and of its rate, as Warner et al. 2024 (arXiv:2412.13663) have
+# for ModernBERT base.
+LONG_STEPS, DECAY_STEPS, LONG_RATE = 0.15, 0.03, 0.375
+# Each phase hides less, as mmBERT's (Marone et al. 2025, arXiv:2509.06888).
+LONG_MASKING, DECAY_MASKING = "MaskedLM(Masking(0.15))", "MaskedLM(Masking(0.05))"
 SMALLEST = "tiny"
 
 
@@ -38,11 +44,16 @@ def suitable_pieces(text: TrainingText) -> int:
 
 
 class PretrainingRecipe(NamedTuple):
-    """A task, a recipe and a script that train a model of a kind and a size on a text."""
+    """A task, a recipe and a script that train a model of a kind and a size on a text.
+
+    With `phases` there are three recipes and scripts: for short rows, for long rows, and for the
+    best text while the rate falls.
+    """
 
     text: TrainingText
     size_name: str
     kind_name: str = "t5"
+    phases: bool = False
 
     @property
     def kind(self) -> Kind:
@@ -109,32 +120,17 @@ class PretrainingRecipe(NamedTuple):
     def files(self) -> dict[str, str]:
         """Return the texts of the files to write, by path from the repository's root."""
         text, size = self.text, self.size
-        options = [f'objective="{self.kind.objective}",'] * (not self.kind.generates)
-        options += ["cedilla=True,"] * text.cedilla
-        task = fill(
-            "pretrain.py",
-            about=text.about,
-            imports=text.imports,
-            task=self.task,
-            source=text.source,
-            vocabulary=self.vocabulary,
-            options="\n".join(options),
-        )
         is_tiny = self.size_name == SMALLEST
         period = self.steps // 4 if is_tiny else 10_000
         sentence = text.sentence.replace(GAP, self.kind.gap)
         recipe = fill(
             size.template,
-            title=self.kind.title,
+            **self._names,
             kind=self.kind_name,
             package=self.kind.package,
             includes="\n".join(f"include '{file}'" for file in self._includes),
             configuration=self.kind.configuration,
-            size=self.size_name,
-            language=text.about.partition(":")[0],
             module=self.module,
-            recipe=self.name,
-            task=self.task,
             vocabulary=self.vocabulary,
             pieces=self.pieces,
             counted_pieces=f"{self.pieces:,}",
@@ -149,12 +145,77 @@ class PretrainingRecipe(NamedTuple):
             partitions=size.partitions,
             rate=size.rate,
             warmup=int(self.steps * size.warmup),
+            factors="constant * linear_warmup" + " * linear_decay_to_zero" * (not self.phases),
+            end="" if self.phases else "total_steps = %TRAIN_STEPS",
         )
+        recipes = {self.name: recipe, **(self._later_phases() if self.phases else {})}
         return {
-            f"tasks/{self.module}.py": task,
-            f"gin/{self.name}.gin": recipe,
-            f"launch/{self.name}.sh": fill("launch.sh", recipe=self.name),
+            f"tasks/{self.module}.py": self._module(),
+            **{f"gin/{name}.gin": text for name, text in recipes.items()},
+            **{f"launch/{name}.sh": fill("launch.sh", recipe=name) for name in recipes},
         }
+
+    @property
+    def _names(self) -> dict[str, str]:
+        """What the recipes of all phases are told of themselves."""
+        names = {"title": self.kind.title, "size": self.size_name, "recipe": self.name}
+        return {**names, "language": self.text.about.partition(":")[0], "task": self.task}
+
+    def _module(self) -> str:
+        """Return the module of the task, or of the tasks and the mixture of all phases."""
+        text, kind = self.text, self.kind
+        tasks = [self._task("", text.source, "" if kind.generates else f'"{kind.objective}"')]
+        imports = [text.imports]
+        if self.phases:
+            tasks.append(self._task("_long", text.source, LONG_MASKING))
+            tasks.append(self._task("_best", text.best or text.source, DECAY_MASKING))
+            tasks.append(
+                "# Add your best corpora here: the rate falls while they are read.\n"
+                f'mixtures.add("{self.task}_decay", {{"{self.task}_best": 1.0}})'
+            )
+            imports.append("from tasks.objectives.masked_lm import MaskedLM")
+            imports.append("from tasks.objectives.masking import Masking")
+        return fill(
+            "pretrain.py",
+            about=text.about,
+            package="corpora, mixtures" if self.phases else "corpora",
+            imports="\n".join(imports),
+            tasks="\n".join(map(str.rstrip, tasks)),
+        )
+
+    def _task(self, suffix: str, source: str, objective: str) -> str:
+        options = [f"objective={objective},"] * bool(objective)
+        options += ["cedilla=True,"] * self.text.cedilla
+        return fill(
+            "task.py",
+            task=self.task + suffix,
+            source=source,
+            vocabulary=self.vocabulary,
+            options="\n".join(options),
+        )
+
+    def _later_phases(self) -> dict[str, str]:
+        """Return the recipes of the second and the third phase, by name."""
+        size = self.size
+        steps_of = lambda share: size.unit * max(1, round(share * self.steps / size.unit))
+        long_steps = steps_of(LONG_STEPS)
+        long = fill(
+            "phase_long.gin",
+            **self._names,
+            inputs=size.long_inputs,
+            counted_inputs=f"{size.long_inputs:,}",
+            steps=self.steps,
+            long_steps=long_steps,
+            batch=size.batch * size.inputs // size.long_inputs,
+            rate=float(f"{LONG_RATE * size.rate:.3g}"),
+        )
+        decay = fill(
+            "phase_decay.gin",
+            **self._names,
+            steps=self.steps + long_steps,
+            decay_steps=steps_of(DECAY_STEPS),
+        )
+        return {f"{self.name}_long": long, f"{self.name}_decay": decay}
 
     @property
     def _includes(self) -> list[str]:
@@ -165,14 +226,17 @@ class PretrainingRecipe(NamedTuple):
     @property
     def _network(self) -> list[str]:
         """The lines of an encoder's recipe that set its network."""
-        fields = [f"vocab_size = {self.pieces}"]
-        fields += [field.format(inputs=self.size.inputs) for field in self.kind.network]
+        fields = [f"vocab_size = {self.pieces}", *self.kind.network]
+        fields.append(f"max_length = {self.size.inputs}")
+        if self.phases:
+            fields.append("global_theta = 10000.0  # the next phase raises it with max_length")
         if self.size_name == SMALLEST:
             fields.append("dtype = 'float32'  # a CPU is not faster with bfloat16")
         return [f"network.{self.kind.configuration}.{field}" for field in fields]
 
     def report(self, written: Sequence[str]) -> str:
-        """Return what the corpus holds, what was written, and the three commands that follow."""
+        """Return what the corpus holds, what was written, and the commands that follow."""
+        names = [f"{self.name}{phase}" for phase in ("", *["_long", "_decay"] * self.phases)]
         return "\n".join(
             [
                 self.text.summary,
@@ -183,8 +247,8 @@ class PretrainingRecipe(NamedTuple):
                 "all), and convert it:",
                 f"  python -m vocabulary.train {self._vocabulary_flags} \\",
                 f"    --size {self.pieces} --out {self.vocabulary}",
-                f"  bash launch/{self.name}.sh",
-                f"  bash convert/convert.sh runs/{self.name}",
+                *(f"  bash launch/{name}.sh" for name in names),
+                f"  bash convert/convert.sh runs/{names[-1]}",
             ]
         )
 

@@ -35,10 +35,11 @@ _AMBIGUOUS_SHARE = 0.05
 class TrainingText:
     """A corpus to write a task for.
 
-    `about` describes it, `module` and `short` name the files, `source` and `imports` are Python,
-    `flags` are arguments of `vocabulary.train`, `summary` is for the terminal. `text_bytes` and
-    `tokens` are rough; `sample` are texts of it, if it is the user's. `sentence` is the beginning
-    of a text with two words hidden.
+    `about` describes it, `module` and `short` name the files, `source`, `best` (its best part, ""
+    if nothing tells which that is) and `imports` are Python, `flags` are arguments of
+    `vocabulary.train`, `summary` is for the terminal. `text_bytes` and `tokens` are rough; `sample`
+    are texts of it, if it is the user's. `sentence` is the beginning of a text with two words
+    hidden.
     """
 
     about: str
@@ -53,6 +54,7 @@ class TrainingText:
     cedilla: bool = False
     has_large_script: bool = False
     sentence: str = ""
+    best: str = ""
     sample: tuple[str, ...] = dataclasses.field(default=(), repr=False)
 
     def tokens_of(self, pieces: int) -> float:
@@ -122,6 +124,7 @@ def language_text(language: Language, name: str | None = None) -> TrainingText:
         f"({FINEWEB2}, ODC-By)",
         cedilla=cedilla,
         has_large_script=script in _LARGE_SCRIPTS,
+        best=f'public.fineweb2("{language.code}", by_cluster=True)',
     )
 
 

@@ -37,6 +37,12 @@ def test_what_is_not_clear_is_asked_for(words, setting, value):
         refuse(words)
 
 
+@pytest.mark.parametrize("kind", ["t5", "bert"])
+def test_phases_are_of_a_modernbert(kind):
+    with refuses("--phases"):
+        refuse(["cs", "--kind", kind, "--phases"])
+
+
 @pytest.mark.parametrize("words", [[], ["czech", "--corpus", "*.txt"]])
 def test_either_a_language_or_a_corpus_is_named(words):
     with refuses() as refusal:
@@ -76,7 +82,7 @@ def test_files_to_keep_are_read_as_the_flags_say(tmp_path):
     flags = argparse.Namespace(
         language="cs", corpus=None, column="text", documents=None, keep="eng=a.csv"
     )
-    flags.name = flags.kind = flags.size = None
+    flags.name = flags.kind = flags.size = flags.phases = None
     new_language._check(flags)
 
 

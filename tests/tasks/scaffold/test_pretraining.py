@@ -109,7 +109,7 @@ def test_the_recipe_is_that_of_romanian_with_other_names():
 @pytest.mark.parametrize("kind", ["roberta", "modernbert"])
 def test_the_recipe_of_an_encoder_is_that_of_romanian_with_other_names(kind):
     romanian = settings_of((ROOT / f"gin/ro_{kind}_base.gin").read_text())
-    recipe = PretrainingRecipe(text_of("czech"), "base", kind)
+    recipe = PretrainingRecipe(text_of("czech"), "base", kind, phases=kind == "modernbert")
     czech = settings_of(recipe.files()[f"gin/cs_{kind}_base.gin"])
     only_romanian = {
         "import tasks.romanian",
@@ -121,6 +121,36 @@ def test_the_recipe_of_an_encoder_is_that_of_romanian_with_other_names(kind):
     added = {f"import tasks.czech_{kind}", "utils.SaveCheckpointConfig:"}
     added |= {"  period ", "  keep ", "  save_dataset ", "network.BertConfig.max_length "}
     assert czech - added == romanian - only_romanian
+    for phase in recipe.phases * ("long", "decay"):
+        bound = settings_of((ROOT / f"gin/ro_modernbert_{phase}.gin").read_text())
+        written = settings_of(recipe.files()[f"gin/cs_modernbert_base_{phase}.gin"])
+        names = {name.replace("cs_modernbert_base", "ro_modernbert") for name in written}
+        assert names == {name.replace("ro_modernbert_base", "ro_modernbert") for name in bound} - {
+            "utils.SaveCheckpointConfig.period "
+        }
+
+
+@pytest.mark.parametrize("size", KINDS["modernbert"].sizes)
+def test_each_phase_goes_on_where_the_one_before_ends(size):
+    recipe = PretrainingRecipe(text_of("czech"), size, "modernbert", phases=True)
+    module, *gins = [t for p, t in recipe.files().items() if not p.startswith("launch")]
+    assert [p for p in recipe.files() if p.startswith("launch")] == [
+        f"launch/{recipe.name}{phase}.sh" for phase in ("", "_long", "_decay")
+    ]
+    bound = [dict(re.findall(r"^([\w.]+) = ('.*?'|[^ \n]+)", text, re.M)) for text in gins]
+    number = lambda phase, name: int(bound[phase][name])
+    first, long = number(0, "TRAIN_STEPS"), number(1, "TRAIN_STEPS_RELATIVE")
+    assert number(2, "TRAIN_STEPS_RELATIVE") <= long < first
+    assert bound[1]["INITIAL_CHECKPOINT_PATH"] == f"'runs/{recipe.name}/checkpoint_{first}'"
+    assert bound[2]["COOLDOWN_FROM"] == f"'runs/{recipe.name}_long/checkpoint_{first + long}'"
+    lengths = [number(phase, "network.ModernBertConfig.max_length") for phase in (0, 1)]
+    assert lengths == [recipe.size.inputs, recipe.size.long_inputs]
+    assert len({number(phase, "BATCH_SIZE") * lengths[phase] for phase in (0, 1)}) == 1
+    for phase, task in zip(bound, ("", "_long", "_decay"), strict=True):
+        assert phase["MIXTURE_OR_TASK_NAME"] == f"'cs_modernbert{task}'"
+        assert f'"cs_modernbert{task}",' in module
+    assert 'public.fineweb2("ces_Latn", by_cluster=True)' in module
+    assert f"runs/{recipe.name}_decay\n" in f"{recipe.report([])}\n"
 
 
 def test_every_size_of_a_kind_has_a_gin_file_and_a_template():
