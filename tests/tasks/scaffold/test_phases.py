@@ -59,8 +59,6 @@ def test_three_phases_of_a_modernbert_lead_from_nothing_to_a_published_model(clo
 
     before, *_, after = losses(runs / f"{name}_long")
     assert after < before - 0.1
-    before, *_, after = losses(runs / f"{name}_decay")
-    assert after < before
 
     phases = [f"{name}{phase}" for phase in ("", "_long", "_decay")]
     (whole,) = joined([load(Folder(str(runs / phase))) for phase in phases])
@@ -68,8 +66,7 @@ def test_three_phases_of_a_modernbert_lead_from_nothing_to_a_published_model(clo
     assert (curve.steps[0] <= 20, curve.steps[-1]) == (True, 100)
     assert np.all(np.diff(curve.steps) > 0)
     assert 2e-3 == pytest.approx(max(curve.values)) > 7.5e-4 > curve.values[-1]
-    thetas = [row for config in whole.history.configs for row in [config[2]] if "theta" in row]
-    assert len(thetas) == 3
+    assert [step for step, *_ in whole.history.configs] == [0, 40, 80]
 
     folder = runs / f"{name}_decay_hf/checkpoint_100"
     config = json.loads((folder / "config.json").read_text())
