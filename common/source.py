@@ -10,10 +10,9 @@ source.open("train", Reading(seed=0, shards=8, shard=3, epochs=None))
 `tasks` implements these classes and `t5x` calls them, so that neither imports the other.
 """
 
-import copy
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any
 
 import seqio
 import tensorflow as tf
@@ -39,9 +38,6 @@ class Reading:
       shard: the number of this shard, of `shards`.
       epochs: how often the source repeats itself; None is without end.
       order: what is permuted, RECORDS, EPOCHS or PARTS; None is the source's choice.
-      trained: whether the examples are trained on.
-      rate: the share of the run's examples that come from this task, below 1 in a mixture; None if
-        it changes with the step.
       counter: a `tasks.corpus.records.counts.RecordCounter` of what is read and made; None counts
         nothing.
     """
@@ -53,8 +49,6 @@ class Reading:
     shards: int = 1
     epochs: int | None = 1
     order: str | None = None
-    trained: bool = False
-    rate: float | None = 1.0
     counter: Any = None
 
 
@@ -189,18 +183,11 @@ def source_of(task: seqio.Task) -> Source:
 
 
 class CorpusTask(seqio.Task):
-    """A seqio task that can show its corpus, and is marked as for training or evaluation."""
+    """A seqio task that can show its corpus."""
 
-    evaluates = False  # whether its examples only measure a model
     open_rows = 1  # that packing fills at once: more where not every two examples fit a row
     prefix = ""  # before every input, for programs that feed their own texts to the model
     labels: Callable[[], Mapping[str, str]] = dict  # see `labels_of`
-
-    def for_evaluation(self) -> Self:
-        """Return this task for examples that are not trained on."""
-        other = copy.copy(self)
-        other.evaluates = True
-        return other
 
     def describe_corpus(self, split: str) -> str:
         """Return a sentence on how a split of its corpus is read, "" if there is none."""

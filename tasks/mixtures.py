@@ -11,7 +11,6 @@ with the step, as in the phases of mmBERT (Marone et al. 2025, arXiv:2509.06888)
     add("all", {"eng": 900e9, "ron": 40e9}, temperature=[(0, 1 / 0.7), (600_000, 1 / 0.5)])
 """
 
-import copy
 import functools
 import math
 import numbers
@@ -25,28 +24,11 @@ from tasks.task import Task, note
 
 
 class RatedMixture(seqio.Mixture):
-    """A mixture with a table of shares by phase, which passes each task its rate.
-
-    `rate` is its own where it is a part of another mixture; see `common.source.Reading`, and
-    `t5x.input_pipeline.mixed`, which reads it part by part.
-    """
-
-    rate: float | None = 1.0
+    """A mixture with a table of shares by phase, see `t5x.input_pipeline.mixed`."""
 
     def __init__(self, *args, phases: Mapping[int, Mapping[str, float]], **kwargs):
         super().__init__(*args, **kwargs)
         self.phases = phases
-
-    def at_rate(self, rate: float | None) -> "RatedMixture":
-        """Return this mixture as a part of another with this rate."""
-        other = copy.copy(self)
-        other.rate = rate
-        return other
-
-    def get_task_dataset(self, task: seqio.Task, *args, **kwargs) -> tf.data.Dataset:
-        """Return seqio.Mixture's dataset of one task."""
-        rate = self.rate and self.rate * self.get_rate(task) / self.total_rate
-        return super().get_task_dataset(_at_rate(task, rate), *args, **kwargs)
 
     def get_dataset(self, *args, **kwargs) -> tf.data.Dataset:
         """Return seqio.Mixture's dataset; raise UserError if its rates change with the step."""
@@ -60,12 +42,7 @@ class RatedMixture(seqio.Mixture):
 
     def part_dataset(self, part: str, **settings) -> tf.data.Dataset:
         """Return the dataset of a task or mixture of `phases`; `settings` are of `get_dataset`."""
-        constant = self.phases[0][part] if len(self.phases) == 1 else None
-        return _at_rate(seqio.get_mixture_or_task(part), constant).get_dataset(**settings)
-
-
-def _at_rate(provider: seqio.Task | seqio.Mixture, rate: float | None):
-    return provider.at_rate(rate) if isinstance(provider, Task | RatedMixture) else provider
+        return seqio.get_mixture_or_task(part).get_dataset(**settings)
 
 
 def rates_of(sizes: Mapping[str, float], temperature: float = 1.0) -> dict[str, float]:

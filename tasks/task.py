@@ -8,10 +8,9 @@ it does so, instead of seqio. A task looks for its cache in `tasks.cache.folders
 in the folders of `seqio.add_global_cache_dirs`.
 """
 
-import copy
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import seqio
 import tensorflow as tf
@@ -53,18 +52,11 @@ class Task(CorpusTask):
     # `tasks.corpora` sets it for all tasks, since the modules that show a corpus import this one.
     view = View(lambda *_: [], lambda *_: "", lambda *_: None)
 
-    rate: float | None = 1.0  # see `Reading`
     most_epochs: int | None = None  # limit for a training split that is read without end
     made_from: Original | None = None  # None unless it is pregenerated
     # Whether TensorFlow rewrites the preprocessors' Python branches on tensors. Ours have none, and
     # the search for them takes seconds.
     needs_autograph = False
-
-    def at_rate(self, rate: float | None) -> Self:
-        """Return this task as a part of a mixture with this rate; see `Reading`."""
-        other = copy.copy(self)
-        other.rate = rate
-        return other
 
     def look(
         self, split: str, lengths: Mapping[str, int] | None = None, pack: bool = True
@@ -105,7 +97,6 @@ class Task(CorpusTask):
         numbers its epochs: a dataset that `Dataset.repeat` repeats after `Dataset.map` in parallel
         may lose the number of the next epoch if its position is saved near the end of one.
         """
-        trained = num_epochs is None and not self.evaluates
         if num_epochs is None and split == "train":
             num_epochs = self.most_epochs
         source_epochs: int | None = 1
@@ -120,8 +111,6 @@ class Task(CorpusTask):
             split=split,
             shards=shard_info.num_shards if shard_info else 1,
             epochs=source_epochs,
-            trained=trained,
-            rate=self.rate,
             counter=source_of(self).counter,
         )
         if use_cached and self.supports_caching:

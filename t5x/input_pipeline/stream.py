@@ -393,8 +393,7 @@ def eval_sets(
     """
     sets = {}
     for task in seqio.get_subtasks(cfg.provider):
-        evaluated = task.for_evaluation() if isinstance(task, CorpusTask) else task
-        task_cfg = dataclasses.replace(cfg, mixture_or_task_name=evaluated, module=None)
+        task_cfg = dataclasses.replace(cfg, mixture_or_task_name=task, module=None)
         if not cfg.has_split(task):
             logging.warning("Task %s has no split %r; it is not evaluated.", task.name, cfg.split)
             continue

@@ -16,8 +16,6 @@ from tasks import registered
 from tasks.cache import cached
 from tasks.corpus.source import CorpusSource
 from tasks.corpus.storage import files
-from tasks.objectives import registry
-from tasks.objectives.masked_lm import MaskedLM
 
 PART_BYTES = (1 << 20, 64 << 20)  # bytes of text, least and most; in between, a 64th of the split
 MIN_LINES_BYTES = 4 << 10  # least bytes per part of a file of lines
@@ -81,14 +79,6 @@ def task_of(job: CacheJob) -> seqio.Task:
     task = registered.find(job.task, "--task", job.modules, job.bindings)
     if job.lengths:
         registered.check_features(task, dict(job.lengths))
-        objective = registry.objective_of(task)
-        if isinstance(objective, MaskedLM) and objective.schedule:
-            raise UserError(
-                "--task",
-                job.task,
-                "whose masking density changes while a run reads it, but a cache has no such order",
-                "cache its tokens without --lengths, or a task without schedule",
-            )
         task = cached.add_pregenerated(job.task, dict(job.lengths))
     elif not task.supports_caching:
         raise UserError(

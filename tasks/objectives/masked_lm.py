@@ -2,7 +2,7 @@
 
     MaskedLM()                                           # 15 %, complete words
     MaskedLM(Masking(0.15, max_predictions=20), pairs=True, short=0.1)   # BERT
-    MaskedLM(Masking(0.3), schedule=DensitySchedule(0.15, tokens=10**10))       # from 30 % to 15 %
+    MaskedLM(Masking(0.3))                               # ModernBERT; a task for each of its phases
 
 An example over BERT's ids, [CLS] 2, [SEP] 3, [MASK] 4 (10 tokens of text, 2 to predict):
 
@@ -28,7 +28,6 @@ import numpy as np
 import seqio
 import tensorflow as tf
 
-import gin
 from common.errors import UserError
 from common.source import DEFAULT_READING, Reading
 from tasks import vocabularies
@@ -53,49 +52,6 @@ SENTENCES: Mapping[str, Callable[[str], list[str]]] = {
 PAIR_LABEL, PAIR_LABELS = "next_sentence_label", ("follows", "random")  # a feature, its 0 and 1
 
 
-@gin.configurable
-def scheduled_tokens(tokens: int = 0) -> int:
-    """Return the tokens of text for a `DensitySchedule` that has no number of its own.
-
-    For packed rows they are TRAIN_STEPS x BATCH_SIZE x TASK_FEATURE_LENGTHS['inputs'].
-    """
-    return tokens
-
-
-@dataclasses.dataclass(frozen=True)
-class DensitySchedule:
-    """A density that changes linearly, from the masking's to `final`, while a run reads its text.
-
-    Args:
-      final: the density after `tokens`, and in evaluations.
-      tokens: of text in the entire run; None takes gin's `scheduled_tokens.tokens`.
-    """
-
-    final: float = 0.15
-    tokens: int | None = None
-
-    def __post_init__(self):
-        if not 0 < self.final < 1:
-            raise UserError("final density", self.final, "but must be between 0 and 1")
-
-    def total(self, task: str) -> int:
-        """Return the tokens of text of the run.
-
-        Raises:
-          UserError: they are not set.
-        """
-        total = scheduled_tokens() if self.tokens is None else self.tokens
-        if total < 1:
-            raise UserError(
-                "tasks.objectives.masked_lm.scheduled_tokens.tokens",
-                total,
-                "over which the masking density is to change",
-                "set it to the tokens of the run, TRAIN_STEPS x BATCH_SIZE x "
-                "TASK_FEATURE_LENGTHS['inputs']",
-            ).at(f"task {task}")
-        return total
-
-
 @dataclasses.dataclass(frozen=True)
 class MaskedLM(Objective):
     """Turns documents into sequences with masks.
@@ -106,7 +62,6 @@ class MaskedLM(Objective):
       short: the share of sequences that have a random shorter length (BERT: 0.1).
       sentences: where sentences end that are not cut: "split" at line ends and after . ! ? …,
         "lines" at line ends only, "none" to cut anywhere and keep line ends.
-      schedule: how the density changes, None for a constant one.
 
     Raises:
       UserError: a setting is unknown, or has no meaning.
@@ -116,7 +71,6 @@ class MaskedLM(Objective):
     pairs: bool = False
     short: float = 0.0
     sentences: str = "split"
-    schedule: DensitySchedule | None = None
 
     def __post_init__(self):
         if not 0 <= self.short <= 1:
@@ -213,6 +167,9 @@ class MaskedLM(Objective):
         select = lambda x: {k: x[k] for k in ("targets", "sentences")}
         batches = dataset.map(select, synchronous=True)
         batches = batches.ragged_batch(DOCUMENTS_MASKED_A_CALL)
+        # A step of its own, as in the data positions of older runs.
+        density = lambda x: x | {"density": tf.constant(self.masking.density, tf.float64)}
+        batches = batches.map(density, synchronous=True)
 
         @seqio.map_over_dataset(num_seeds=1)
         def make_examples(example, seed):
@@ -229,33 +186,7 @@ class MaskedLM(Objective):
             rows = dict(zip(names, map(ragged, flat), strict=False))
             return rows | ({PAIR_LABEL: labels[:, tf.newaxis]} if self.pairs else {})
 
-        return unbatch(make_examples(self._add_density(batches, task, reading)))
-
-    def _add_density(
-        self, batches: tf.data.Dataset, task: str, reading: Reading
-    ) -> tf.data.Dataset:
-        """Add the density of each batch, by the tokens of the earlier ones."""
-        start = self.masking.density
-        if self.schedule is None or not reading.trained:
-            constant = start if self.schedule is None else self.schedule.final
-            add = lambda x: x | {"density": tf.constant(constant, tf.float64)}
-            return batches.map(add, synchronous=True)
-        if reading.rate is None:
-            raise UserError(
-                "the masking density",
-                why="is to change with the tokens that the task reads, whose number is unknown in "
-                "a mixture whose rates change with the step",
-                to_set="leave out MaskedLM's schedule, or register a task for each density",
-            ).at(f"task {task}")
-        total = self.schedule.total(task) * reading.rate / reading.shards
-        change = self.schedule.final - start
-
-        def count(seen, example):
-            share = tf.minimum(tf.cast(seen, tf.float64) / total, 1.0)
-            size = tf.size(example["targets"].flat_values, tf.int64)
-            return seen + size, example | {"density": start + change * share}
-
-        return batches.scan(tf.constant(0, tf.int64), count)
+        return unbatch(make_examples(batches))
 
     def _maker(self, room: int, vocabulary: TokenizerVocabulary) -> Callable:
         """Return the function of NumPy arrays that makes examples."""

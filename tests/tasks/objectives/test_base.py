@@ -8,7 +8,7 @@ from fakes.objectives import HIDING, MINI, NAMES, rebuild, run, text
 from fakes.refuses import refuses
 from tasks.objectives import registry
 from tasks.objectives.base import Lengths, Objective, by_chunks
-from tasks.objectives.masked_lm import DensitySchedule, MaskedLM
+from tasks.objectives.masked_lm import MaskedLM
 from tasks.objectives.masking import Masking
 from tasks.objectives.single_tokens import SingleTokens
 from tasks.objectives.span_corruption import SpanNoise
@@ -76,7 +76,6 @@ def test_targets_too_short_are_refused_with_the_length_to_set(name):
         (MaskedLM, {"short": 1.5}, "short", 1.5),
         (MaskedLM, {"sentences": "words"}, "sentences", "words"),
         (MaskedLM, {"pairs": True, "sentences": "none"}, "sentences", "none"),
-        (DensitySchedule, {"final": 0.0}, "final density", 0.0),
         (SingleTokens, {"max_predictions": 0}, "max_predictions", 0),
         (SingleTokens, {"density": 1.0}, "noise density", 1.0),
         (SpanNoise, {"density": 1.0}, "noise density", 1.0),

@@ -1,4 +1,4 @@
-"""Masked examples of real text: new masks each epoch, exact resume, schedule, caches, refusals."""
+"""Masked examples of real text: new masks each epoch, exact resume, caches, refusals."""
 
 import dataclasses
 import itertools
@@ -12,13 +12,12 @@ import gin
 from fakes import cache_jobs, tokenizer_files
 from fakes.objectives import near
 from fakes.refuses import refuses
-from tasks import corpora, mixtures, registered, romanian, vocabularies
+from tasks import corpora, romanian, vocabularies
 from tasks.cache import cached, plan
 from tasks.cache.plan import CacheJob
 from tasks.corpus.source import CorpusSource
 from tasks.objectives import masked_lm, registry
-from tasks.objectives.masked_lm import DensitySchedule, MaskedLM
-from tasks.objectives.masking import Masking
+from tasks.objectives.masked_lm import MaskedLM
 
 LENGTHS = {"inputs": 64, "targets": 64}
 WORDPIECE = vocabularies.tokenizer(tokenizer_files.WORDPIECE)
@@ -162,80 +161,6 @@ def test_a_position_is_resumed_exactly(name, tmp_path):
         assert found.keys() == want.keys()
         for key in want:
             np.testing.assert_array_equal(found[key], want[key])
-
-
-@pytest.mark.parametrize("shards", [1, 4])
-def test_the_density_falls_over_the_tokens_of_the_run(add, shards, monkeypatch):
-    # It is constant within the documents of a call.
-    monkeypatch.setattr(masked_lm, "DOCUMENTS_MASKED_A_CALL", 4)
-    objective = MaskedLM(Masking(0.5), schedule=DensitySchedule(0.1, tokens=60_000))
-    task = add(objective)
-    info = seqio.ShardInfo(0, shards)
-    found = examples(task, "train", num_epochs=None, shard_info=info)
-    # A shard of four reads a fourth of the tokens of the run.
-    parts, seen, total = [[] for _ in range(5)], 0, 60_000 / shards
-    for example in found:
-        seen += len(example["targets"]) - 2
-        if seen >= total * 1.25:
-            break
-        parts[int(4 * seen / total)].append(example)
-    densities = [n / of for n, of in map(share, parts)]
-    wanted = [0.45, 0.35, 0.25, 0.15, 0.1]
-    np.testing.assert_allclose(densities, wanted, atol=0.035)
-    # Evaluations have the final density, also when they repeat a small split.
-    assert near(*share(list(examples(task))), 0.1)
-    repeated = examples(task.for_evaluation(), num_epochs=None)
-    assert near(*share(list(itertools.islice(repeated, 100))), 0.1)
-
-
-@pytest.mark.parametrize("epochs", [None, {"masked_0": 3}])
-def test_the_density_falls_with_the_tokens_of_all_tasks_of_a_mixture(add, epochs, monkeypatch):
-    monkeypatch.setattr(masked_lm, "DOCUMENTS_MASKED_A_CALL", 4)
-    objective = MaskedLM(Masking(0.6), schedule=DensitySchedule(0.1, tokens=80_000))
-    add(objective), add(objective)
-    name = f"masked_mixture_{bool(epochs)}"
-    mixture = mixtures.add(name, {"masked_0": 1, "masked_1": 3}, epochs=epochs)
-    try:
-        found, seen, parts = examples(mixture, "train", num_epochs=None), 0, [[], []]
-        for example in found:
-            seen += len(example["targets"]) - 2
-            if seen >= 80_000:
-                break
-            parts[int(2 * seen / 80_000)].append(example)
-    finally:
-        seqio.MixtureRegistry.remove(name)
-        if epochs:
-            seqio.TaskRegistry.remove("masked_0_3_epochs")
-    densities = [n / of for n, of in map(share, parts)]
-    np.testing.assert_allclose(densities, [0.475, 0.225], atol=0.03)
-
-
-def test_a_density_that_falls_is_refused_where_rates_change_with_the_step(add):
-    add(MaskedLM(Masking(0.6), schedule=DensitySchedule(0.1, tokens=80_000))), add(MaskedLM())
-    mixture = mixtures.add("masked_late", {"masked_0": 1, "masked_1": [(0, 0), (5, 1)]})
-    try:
-        given = {"sequence_length": LENGTHS, "split": "train", "num_epochs": None}
-        assert mixture.part_dataset("masked_1", **given)
-        with refuses("the masking density", where="masked_0"):
-            mixture.part_dataset("masked_0", **given)
-    finally:
-        seqio.MixtureRegistry.remove("masked_late")
-
-
-def test_the_tokens_of_a_schedule_are_set_by_gin_and_no_cache_has_one(add, tmp_path, monkeypatch):
-    task = add(MaskedLM(Masking(0.3), schedule=DensitySchedule()))
-    with refuses("tasks.objectives.masked_lm.scheduled_tokens.tokens", 0):
-        examples(task, num_epochs=None)
-    monkeypatch.setattr(registered, "load", lambda *_: None)
-    made = dataclasses.replace(cache_of(tmp_path), task=task.name)
-    with refuses("--task", task.name):
-        plan.task_of(made)
-    with gin.unlock_config():
-        gin.parse_config("tasks.objectives.masked_lm.scheduled_tokens.tokens = 1000")
-    try:
-        assert next(examples(task, num_epochs=None))
-    finally:
-        gin.clear_config()
 
 
 def cache_of(out, **settings) -> CacheJob:
