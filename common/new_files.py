@@ -15,9 +15,10 @@ import ctypes
 import errno
 import fcntl
 import os
+import shlex
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from absl import logging
@@ -40,6 +41,11 @@ def check_empty(folder: Path) -> None:
     """Raise UserError for a folder that holds something, and for a file."""
     if os.path.lexists(folder) and not (folder.is_dir() and not any(folder.iterdir())):
         raise UserError(str(folder), why="holds files already", to_set="name an empty folder")
+
+
+def commit_command(paths: Sequence[str]) -> str:
+    """Return the command line that commits and pushes files of the repository."""
+    return f"git add {shlex.join(paths)} && git commit -m 'Add {Path(paths[0]).stem}' && git push"
 
 
 def write_files(contents: Mapping[str, bytes], overwrite: bool = False) -> None:

@@ -13,7 +13,8 @@ import re
 
 _SECRETS = [
     (re.compile(r"(?<=://)[^/\s'\"]*@"), ""),  # user and password
-    (re.compile(r"(https?://[^\s?'\"<>]*)\?[^\s'\"<>)\]]+"), r"\1?…"),  # any query
+    # any query but the project in a link to the cloud's console
+    (re.compile(r"(https?://[^\s?'\"<>]*)\?(?!project=[\w:-]+(?:[\s.]|$))[^\s'\"<>)\]]+"), r"\1?…"),
     (re.compile(r"\?[\w.%~-]+=[^\s'\"<>)\]]*"), "?…"),  # one after a path alone
     (re.compile(r"\b(hf_|gh[oprsu]_|github_pat_|glpat-)[\w-]{16,}"), r"\1…"),
 ]

@@ -3,7 +3,8 @@
 
     create NAME ZONE TYPE         create a slice, of type v4-32 or so; --spot, --queued, --reserved
     setup NAME ZONE               give every worker Python, a clone, .venv and HF_TOKEN; repeatable
-    run NAME ZONE SCRIPT …        pull, and start a launch script with its flags on every worker
+    run NAME ZONE SCRIPT …        pull, and start a launch script with its flags on every worker;
+                                  --send copies what is not committed
     supervise NAME ZONE SCRIPT …  watch the run, and start it again if it or its slice is lost
     status NAME ZONE              print the state of each worker; exit with 1 if one has failed
     logs NAME ZONE [WORKER]       print the last output of worker 0 or another; -f follows it
@@ -13,6 +14,7 @@
     python3 launch/tpu.py create ro us-central2-b v4-32 --spot --queued
     python3 launch/tpu.py run ro us-central2-b launch/ro_t5x_base.sh --gin.TRAIN_STEPS=500000
 
+`tpu.py COMMAND --help` says what the options of a command mean.
 Settings are environment variables and, if unset there, lines of launch/env: see launch/env.example.
 NAME and ZONE may be left out where TPU_NAME and TPU_ZONE are set. launch/tpu_worker.py runs on the
 workers.
@@ -40,11 +42,14 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from common.secrets import public, split_login  # noqa: E402
+from launch import commit  # noqa: E402
+from launch.commit import Failed  # noqa: E402
 
 # Secrets go to the workers as files, since every list of processes shows the arguments of commands.
 TOKEN, LOGIN = ".cache/huggingface/token", ".config/t5x/git_login"
 # Variables that cross ssh with a run, besides those that TPU_PASS names.
 PASSED = ["MODEL_DIR"]
+SENT = "runs/.pod/sent.tgz"  # what `--send` copies, in a worker's clone
 NUMBERS = {  # settings that are computed with, and their defaults
     "TPU_SSH_SECONDS": 120.0,
     "TPU_STOP_SECONDS": 600.0,
@@ -69,10 +74,6 @@ REPORT = re.compile(
     "(none|training|finished|saved|stopped|refused|failed|lost)\t([0-9]{1,18})\t(.{0,1000})"
 )
 Done = subprocess.CompletedProcess
-
-
-class Failed(Exception):
-    """One sentence for the user."""
 
 
 class Report(NamedTuple):
@@ -109,11 +110,15 @@ def read_settings() -> dict[str, str]:
 
 
 def why(done: Done[str]) -> str:
-    """Return why a command failed: the sentence of our script, gcloud's error or the last line."""
+    """Return why a command failed: the sentence of our script, gcloud's error or the last line.
+
+    An error of gcloud is whole, since it goes on after its first line.
+    """
     lines = [line for line in done.stderr.splitlines() if line.strip() and not NOISE.match(line)]
     ours = re.findall(r"^[a-z_]+\.(?:sh|py): (.+)", done.stderr, re.MULTILINE)
-    errors = [line for line in lines if line.startswith("ERROR")]
-    return [*ours[-1:], *errors[:1], *lines[-1:], f"no reason (status {done.returncode})"][0]
+    begin = next((n for n, line in enumerate(lines) if line.startswith("ERROR")), len(lines))
+    error = ["\n".join(lines[begin:])] if lines[begin:] else []
+    return [*ours[-1:], *error, *lines[-1:], f"no reason (status {done.returncode})"][0]
 
 
 def need_all(answers: list[Done[str]], failure: str) -> None:
@@ -145,6 +150,7 @@ class Slice:
         origin = subprocess.run(command, capture_output=True, text=True).stdout.strip()
         https = re.sub(r"^git@([^:]+):", r"https://\1/", origin)  # workers do not have your ssh key
         self.repository, self.login = split_login(settings.get("TPU_REPO") or https)
+        self.branch = settings.get("TPU_BRANCH", "")
 
     def __str__(self) -> str:
         spot = ", spot" if self.kind.get("spot") else ""
@@ -237,8 +243,13 @@ class Slice:
         folder = path.rpartition("/")[0]
         line = f"umask 077; mkdir -p {folder} && touch {path} && chmod 600 {path}"
         need_all(self.on_workers(line), f"~/{path} could not be made")
-        with tempfile.NamedTemporaryFile("w") as file:  # which no other user can read
-            print(secret, file=file, flush=True)
+        self.send(f"{secret}\n".encode(), path)
+
+    def send(self, content: bytes, path: str) -> None:
+        """Write a file in the home of every worker."""
+        with tempfile.NamedTemporaryFile() as file:  # which no other user can read
+            file.write(content)
+            file.flush()
             to = [file.name, f"{self.name}:{path}", "--worker=all", *self.internal_ip()]
             done = self.ask("tpu-vm", "scp", *to)
         if done.returncode:
@@ -353,8 +364,7 @@ def setup(tpu: Slice) -> None:
     if tpu.login:
         tpu.send_secret(tpu.login, LOGIN)
     script = (ROOT / "launch/tpu_worker_setup.sh").read_text()
-    branch = tpu.settings.get("TPU_BRANCH", "")
-    words = ["setup", tpu.folder, tpu.repository, branch, LOGIN if tpu.login else ""]
+    words = ["setup", tpu.folder, tpu.repository, tpu.branch, LOGIN if tpu.login else ""]
     answers = tpu.on_workers(f"bash -c {shlex.join([script, *words])}")
     head = tpu.common_head(answers, "the set-up has failed")
     for worker, done in enumerate(answers):
@@ -362,12 +372,38 @@ def setup(tpu: Slice) -> None:
         say(f"worker {worker:<3} {head}  {(versions or ['?'])[0]}")
 
 
-def run(tpu: Slice, script: str, flags: list[str]) -> None:
+def run(tpu: Slice, script: str, flags: list[str], send: bool = False) -> None:
     """Start a launch script on all workers, or on none if one of them is not ready for it."""
     tpu.look_ready()
     check_run(tpu, script, flags)
+    start(tpu, script, flags, unsent_files(tpu, script, flags, send))
+
+
+def unsent_files(tpu: Slice, script: str, flags: list[str], send: bool) -> bytes:
+    """Return an archive of what workers lack for a run, b"" if nothing; without `send` refuse it.
+
+    A local path outside the clone may be a mounted folder, so it gives only a warning.
+    """
+    address = tpu.repository if tpu.settings.get("TPU_REPO") else "origin"
+    tpu.folder  # noqa: B018  raises where workers have nothing to clone
+    look = commit.look(script, flags, commit.Origin(address, tpu.branch, tpu.login))
+    look.need_all(send)
+    if look.elsewhere:
+        paths = commit.shown([*look.elsewhere])
+        mounted = "which workers have only if that folder is mounted there: a bucket is safer"
+        say(f"warning: the run reads {paths}, {mounted}.", sys.stderr)
+    return look.archive()
+
+
+def start(tpu: Slice, script: str, flags: list[str], archive: bytes) -> None:
+    """Start a checked run on all workers, with the files of an archive over the last push."""
     answers = tpu.on_workers(tpu.worker_line("check"))
     head = tpu.common_head(answers, "nothing was started: a run cannot start")
+    if archive:
+        tpu.send(archive, f"{tpu.folder}/{SENT}")
+        answers = tpu.on_workers(tpu.worker_line("unpack"))
+        need_all(answers, "nothing was started: what is not committed could not be unpacked")
+        head += " with files that are not committed"
     names = {*PASSED, *tpu.settings.get("TPU_PASS", "").split()} - {"HF_TOKEN"}
     variables = {name: tpu.settings[name] for name in sorted(names) if tpu.settings.get(name)}
     answers = tpu.on_workers(tpu.worker_line("start", script, *flags, **variables))
@@ -459,14 +495,15 @@ def delete(tpu: Slice, yes: bool) -> None:
 # --- supervision
 
 
-def supervise(tpu: Slice, script: str, flags: list[str]) -> None:
+def supervise(tpu: Slice, script: str, flags: list[str], send: bool = False) -> None:
     """Watch a run until it has finished, and start it again whenever it or its slice is lost."""
     tpu.look()
     if tpu.state == "MISSING":
         unknown = f"the slice {tpu.name} does not exist in {tpu.zone}, so its type is unknown"
         raise Failed(f"{unknown}: {tpu.call('create')} TYPE.")
     check_run(tpu, script, flags, is_recreated=True)
-    supervision, is_over = Supervision(tpu, script, flags), False
+    archive = unsent_files(tpu, script, flags, send)
+    supervision, is_over = Supervision(tpu, script, flags, archive), False
     say_when(f"{tpu}. {shlex.join([script, *flags])} is supervised until it has finished.")
     while not is_over:
         if supervision.look() == "READY":
@@ -480,8 +517,9 @@ def supervise(tpu: Slice, script: str, flags: list[str]) -> None:
 class Supervision:
     """The state of a supervised run, and what to do about it."""
 
-    def __init__(self, tpu: Slice, script: str, flags: list[str]):
+    def __init__(self, tpu: Slice, script: str, flags: list[str], archive: bytes = b""):
         self.tpu, self.script, self.flags, self.kind = tpu, script, flags, tpu.kind
+        self.archive = archive  # what was not committed at the start
         self.is_started = False  # so that what workers report is about this run
         self.reached = self.tries = 0  # the newest step, and the restarts since
         self.doubtful = self.silent = 0  # polls at which workers disagree, or do not respond
@@ -567,7 +605,7 @@ class Supervision:
         elif self.tries:
             self.succeeds(stop, tpu, True)
         setup(tpu)
-        run(tpu, self.script, self.flags)
+        start(tpu, self.script, self.flags, self.archive)
         if not self.is_started:
             self.is_started, self.reached = True, 0  # earlier steps belong to another run
 
@@ -588,28 +626,55 @@ class Parser(argparse.ArgumentParser):
         raise Failed(f"{message} (python3 launch/tpu.py --help shows all commands).")
 
 
+CREATE_OPTIONS = {
+    "spot": "cheaper, and can be taken at any time; most grants are of spot slices",
+    "queued": "wait in the queue until there is capacity",
+    "reserved": "take it from your reservation",
+}
+
+
+def run_options() -> argparse.ArgumentParser:
+    """Return the parser of the options of `run` and `supervise`, before or after the script."""
+    options = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    about = "copy what is not committed to all workers, over the last push"
+    options.add_argument("--send", action="store_true", help=about)
+    return options
+
+
 def parser(settings: dict[str, str]) -> argparse.ArgumentParser:
     """Return the parser of the command line: `do` is a function, the rest are its arguments."""
     parser = Parser("tpu.py", usage=argparse.SUPPRESS, description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     commands = parser.add_subparsers(required=True, metavar="COMMAND", help=argparse.SUPPRESS)
+    own = run_options()
     parsers = {}
     for do in (create, setup, run, supervise, status, logs, stop, delete):
-        parsers[do] = commands.add_parser(do.__name__)
+        about = (do.__doc__ or "").replace("`", "")
+        parents = [own] if do in (run, supervise) else []
+        parsers[do] = commands.add_parser(
+            do.__name__,
+            prog=f"python3 launch/tpu.py {do.__name__}",
+            description=about,
+            parents=parents,
+        )
         parsers[do].set_defaults(do=do)
-        parsers[do].add_argument("name")
-        parsers[do].add_argument("zone")
-    parsers[create].add_argument("type")
-    for name in ("spot", "queued", "reserved"):
+        parsers[do].add_argument("name", help="the slice's; TPU_NAME by default")
+        parsers[do].add_argument("zone", help="such as us-central2-b; TPU_ZONE by default")
+    parsers[create].add_argument("type", help="such as v4-32 or v6e-16, as the grant's letter says")
+    for name, about in CREATE_OPTIONS.items():
         default = bool(settings.get(f"TPU_{name.upper()}"))
-        parsers[create].add_argument(f"--{name}", action="store_true", default=default)
+        option = {"action": "store_true", "default": default, "help": about}
+        parsers[create].add_argument(f"--{name}", **option)
     for do in (run, supervise):
-        parsers[do].add_argument("script")
-        parsers[do].add_argument("flags", nargs=argparse.REMAINDER)
-    parsers[logs].add_argument("worker", type=int, nargs="?", default=0)
-    parsers[logs].add_argument("-f", action="store_true")
-    parsers[stop].add_argument("--kill", action="store_true")
-    parsers[delete].add_argument("--yes", action="store_true")
+        parsers[do].add_argument("script", help="such as launch/ro_t5x_base.sh")
+        about = "go to the script; --gin.NAME=value sets a setting"
+        parsers[do].add_argument("flags", nargs=argparse.REMAINDER, help=about)
+    about = "whose output is printed, 0 by default"
+    parsers[logs].add_argument("worker", type=int, nargs="?", default=0, help=about)
+    parsers[logs].add_argument("-f", action="store_true", help="follow it; Ctrl-C ends that")
+    about = "end at once a run that hangs; it resumes from its last checkpoint"
+    parsers[stop].add_argument("--kill", action="store_true", help=about)
+    parsers[delete].add_argument("--yes", action="store_true", help="do not ask")
     return parser
 
 
@@ -623,6 +688,9 @@ def main() -> int:
     if words and all(slice) and not (len(words) > 2 and ZONE.fullmatch(words[2])):
         words[1:1] = slice
     arguments = vars(parser(settings).parse_args(words))
+    if "flags" in arguments:  # those of ours may stand after the script too
+        own, arguments["flags"] = run_options().parse_known_args(arguments["flags"])
+        arguments.update({name: value for name, value in vars(own).items() if value})
     if not ZONE.fullmatch(arguments["zone"]):
         raise Failed(
             f"{arguments['zone']!r} is not a zone such as us-central2-b: NAME ZONE come first."

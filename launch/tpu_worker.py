@@ -2,6 +2,8 @@
 
     .venv/bin/python launch/tpu_worker.py COMMAND
         check             check that a run can start, pull, and print the commit
+        unpack            put the files that were sent over those of the commit
+        undo              take them back
         start SCRIPT …    start a launch script, which outlives the connection
         status            print state, step and description, separated by tabs
         stop SECONDS      ask the run to save and exit, and wait for its end
@@ -22,6 +24,7 @@ import re
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -32,6 +35,8 @@ LOCK = POD / "lock"  # held by the process that waits for the run, and freed how
 RUN = POD / "run.json"  # `command` and `started`, then `process`, then `status` and `ended`
 STOP = POD / "stop"  # exists once the run was asked to stop
 OUTPUT = POD / "output.txt"
+SENT = POD / "sent.tgz"  # files of the user's clone that are not committed
+UNPACKED = POD / "unpacked.json"  # their paths, while they are here
 
 
 def fail(sentence: str) -> NoReturn:
@@ -83,12 +88,31 @@ def check() -> None:
     """Check that a run can start, pull, and print the commit."""
     if is_running():
         fail(f"{read()['command']} is running, started {ago(read()['started'])}: stop it first.")
+    undo()
     git = ["git", "-C", str(ROOT)]
     pulled = subprocess.run([*git, "pull", "--quiet", "--ff-only"], capture_output=True, text=True)
     if pulled.returncode:
         reason = ["", *pulled.stderr.splitlines()][-1]
         fail(f"git pull failed ({reason}): undo what was changed in this clone, or delete it.")
     print("head", subprocess.check_output([*git, "rev-parse", "--short=12", "HEAD"], text=True))
+
+
+def unpack() -> None:
+    """Put the files that were sent over those of the commit."""
+    with tarfile.open(SENT) as archive:
+        UNPACKED.write_text(json.dumps(archive.getnames()))
+        archive.extractall(ROOT, filter="data")
+
+
+def undo() -> None:
+    """Take back what `unpack` has put here, so that git can pull."""
+    if not UNPACKED.exists():
+        return
+    restore = ["git", "-C", str(ROOT), "checkout", "--quiet", "HEAD", "--"]
+    for path in json.loads(UNPACKED.read_text()):
+        if subprocess.run([*restore, path], stderr=subprocess.DEVNULL).returncode:
+            (ROOT / path).unlink(missing_ok=True)  # the commit does not have it
+    UNPACKED.unlink()
 
 
 def start(*command: str) -> None:
@@ -186,4 +210,5 @@ def ago(at: float) -> str:
 
 
 if __name__ == "__main__":
-    {f.__name__: f for f in (check, start, stop, kill, log, status)}[sys.argv[1]](*sys.argv[2:])
+    commands = (check, unpack, undo, start, stop, kill, log, status)
+    {f.__name__: f for f in commands}[sys.argv[1]](*sys.argv[2:])

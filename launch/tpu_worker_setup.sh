@@ -31,6 +31,9 @@ helper="store --file ~/$login"
 if [[ -d "$folder/.git" ]]; then
   git -C "$folder" remote set-url origin "$repository" # without the login of an earlier set-up
   if [[ -n "$login" ]]; then git -C "$folder" config credential.helper "$helper"; fi
+  if [[ -f "$folder/runs/.pod/unpacked.json" ]]; then # by `tpu.py run --send`
+    "$folder/.venv/bin/python" "$folder/launch/tpu_worker.py" undo
+  fi
   git -C "$folder" fetch --quiet
   if [[ -n "$branch" ]]; then git -C "$folder" checkout --quiet "$branch"; fi
   git -C "$folder" pull --quiet --ff-only

@@ -8,6 +8,7 @@ gin_utils.run(main)      # and `--gin.TRAIN_STEPS=500` binds the macro TRAIN_STE
 """
 
 from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -60,8 +61,8 @@ def parse_gin_flags(
     gin_bindings: Sequence[str],
     skip_unknown: bool | Collection[str] = False,
     finalize_config: bool = True,
-) -> None:
-    """Parse gin files, then bindings; later ones win.
+) -> list[Path]:
+    """Parse gin files, then bindings; later ones win. Return the files and what they include.
 
     Bindings may use every name that the files import. The settings of other entry points (a
     training recipe under `eval`) are skipped.
@@ -85,6 +86,7 @@ def parse_gin_flags(
     if finalize_config:
         checks.check(gin_bindings)
         gin.finalize()
+    return reader.files
 
 
 def sum_fn(var1: Any, var2: Any) -> Any:

@@ -55,6 +55,8 @@ def add(
     objective has that name.
     """
     chosen = registry.get_objective(objective)
+    if isinstance(vocabulary, str):
+        vocabulary = vocabularies.of_recipe(vocabulary)
     if not isinstance(vocabulary, seqio.Vocabulary):
         vocabulary = chosen.vocabulary(vocabulary)
     task = seqio.TaskRegistry.add(

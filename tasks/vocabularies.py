@@ -47,6 +47,20 @@ def ro_model(path: str = "vocabularies/ro_64000.model") -> str:
 
 
 @gin.configurable
+def task_file(default: str, path: str | None = None) -> str:
+    """Return the vocabulary of a task that names a file: `path`, or without it that `default`.
+
+    Recipes of `tasks.new_language` bind `path` to VOCABULARY_FILE, as they do for the model.
+    """
+    return resolve(path or default)
+
+
+def of_recipe(default: str) -> Callable[[], str]:
+    """Return a function that returns the vocabulary which the recipe names, else `default`."""
+    return functools.partial(task_file, default)
+
+
+@gin.configurable
 def t5_model(path: str = T5_MODEL) -> str:
     """Return the model file of T5's English vocabulary, whose 100 sentinels are its last pieces."""
     return resolve(path)
@@ -120,7 +134,8 @@ class LatePath(os.PathLike):
         arguments.check_address("The vocabulary", self.path)
         if fault := _fault(self.path):
             setting = "name another where the task is added"
-            if (name := getattr(self._find, "__name__", "<lambda>")) != "<lambda>":
+            find = getattr(self._find, "func", self._find)
+            if (name := getattr(find, "__name__", "<lambda>")) != "<lambda>":
                 setting = f"set tasks.vocabularies.{name}.path to the one you have"
             to_set = f"make it with `python -m vocabulary.train`, or {setting}"
             raise UserError("the vocabulary file", self.path, fault, to_set)

@@ -34,8 +34,8 @@ from collections.abc import Iterable, Iterator, Sequence
 import sentencepiece
 
 from common import arguments, tables
-from common.errors import UserError, guarded
-from common.new_files import OVERWRITE_HELP, check_new
+from common.errors import ROOT, UserError, guarded
+from common.new_files import OVERWRITE_HELP, check_new, commit_command
 from common.waiting import waiting
 from convert.formats.sentencepiece_model import (
     NUM_SENTINELS,
@@ -225,7 +225,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             tokenizer_training.write_folder(tokenizer, args.out, special, args.overwrite)
     print(f"wrote {args.out}: {args.size:,} pieces in {time.monotonic() - start:.0f} s")
     covered = coverage(args.out, first[:_LINES_FOR_REPORT], args.beside)
-    return tables.show([*check_vocabulary(args.out, args.size), *covered])
+    status = tables.show([*check_vocabulary(args.out, args.size), *covered])
+    if os.path.abspath(args.out).startswith(f"{ROOT}/"):
+        path = os.path.relpath(args.out, ROOT)
+        print(f"The workers of a pod have what is pushed: {commit_command([path])}")
+    return status
 
 
 if __name__ == "__main__":

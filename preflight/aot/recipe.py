@@ -70,11 +70,14 @@ def as_main(module: types.ModuleType) -> Iterator[None]:
         sys.modules["__main__"] = real
 
 
-def parse(recipe: Recipe) -> None:
-    """Read the gin files, or raise UserError with file and line for a name that is unknown."""
+def parse(recipe: Recipe) -> list[Path]:
+    """Read the gin files, and return them with what they include.
+
+    Raise UserError with file and line for a name that is unknown.
+    """
     gin.clear_config()
     with as_main(_main_module()):
-        gin_utils.parse_gin_flags(
+        return gin_utils.parse_gin_flags(
             recipe.search_paths, recipe.gin_files, recipe.bindings, finalize_config=False
         )
 

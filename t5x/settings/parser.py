@@ -43,6 +43,7 @@ class Reader:
         self._skip_unknown = skip_unknown
         self._imports = current().imports
         self._open: list[Path] = []  # each file is included by the one before
+        self.files: list[Path] = []  # all that were read, in order
 
     def read_file(self, name: str, place: str = "") -> None:
         """Give gin a file and its includes. Raise UserError with the place of a mistake."""
@@ -55,6 +56,7 @@ class Reader:
             why = "includes itself in the end"
             raise UserError(name, why=why, to_set="remove this include").at(place)
         self._open.append(path)
+        self.files.append(path)
         with path.open() as file:
             self._imports |= self._read(file, place, {})
         self._open.pop()

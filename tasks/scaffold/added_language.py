@@ -16,6 +16,7 @@ import shlex
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from common.new_files import commit_command
 from tasks.scaffold.files import fill, quoted
 from tasks.scaffold.starting_model import BYT5, T5, Model
 from tasks.scaffold.training_text import TrainingText
@@ -124,13 +125,16 @@ class AddedLanguage(NamedTuple):
         family, (constant, _) = self.model.family, self.steps
         bindings = {
             "vocabulary.model": [
-                "seqio.SentencePieceVocabulary.sentencepiece_model_file = "
-                f"'{self.start}/vocabulary.model'"
+                f"VOCABULARY_FILE = '{self.start}/vocabulary.model'",
+                "seqio.SentencePieceVocabulary.sentencepiece_model_file = %VOCABULARY_FILE",
+                "tasks.vocabularies.task_file.path = %VOCABULARY_FILE",
             ],
             "tokenizer": [
                 f"network.{family.configuration}.attention_dropout_rate = %DROPOUT_RATE",
                 "VOCABULARY = @tasks.vocabularies.tokenizer()",
-                f"tasks.vocabularies.tokenizer.path = '{self.start}/tokenizer'",
+                f"VOCABULARY_FILE = '{self.start}/tokenizer'",
+                "tasks.vocabularies.tokenizer.path = %VOCABULARY_FILE",
+                "tasks.vocabularies.task_file.path = %VOCABULARY_FILE",
             ],
             "": ["seqio.ByteVocabulary.extra_ids = 100  # sentinels after the bytes"],
         }
@@ -209,6 +213,10 @@ class AddedLanguage(NamedTuple):
             "",
             "Now run these, one after the other; each vocabulary command takes --dry_run:",
             *(f"  {command}" for command in self.commands()),
+            "",
+            "The workers of a pod have what is pushed: "
+            + commit_command([*written, f"gin/{self.name}_network.gin"]),
+            f"and from a bucket what {self.start} holds (docs/pods.md).",
         ]
         if not self.model.family.vocabulary:
             bytes_stay = "its pieces are bytes, which every language has: no vocabulary is changed"

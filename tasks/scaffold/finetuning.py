@@ -14,7 +14,9 @@ from typing import Any, NamedTuple
 
 import seqio
 
+from common.new_files import commit_command
 from common.tables import counted
+from tasks.corpus.storage.names import portable_path
 from tasks.look.sample import Sample
 from tasks.rows import Rows
 from tasks.scaffold.files import fill, quoted
@@ -66,7 +68,8 @@ class PretrainedT5(NamedTuple):
         if not self.vocabulary_file:
             return "vocabularies.byt5()"
         sentinels = f", extra_ids={self.extra_ids}" if self.extra_ids else ""
-        return f"vocabularies.sentencepiece({quoted(self.vocabulary_file)}{sentinels})"
+        file = f"vocabularies.of_recipe({quoted(self.vocabulary_file)})"
+        return f"vocabularies.sentencepiece({file}{sentinels})"
 
     @property
     def bindings(self) -> list[str]:
@@ -74,7 +77,11 @@ class PretrainedT5(NamedTuple):
         kind, lines = "ByteVocabulary", []
         if self.vocabulary_file:
             kind = "SentencePieceVocabulary"
-            lines = [f"seqio.{kind}.sentencepiece_model_file = {self.vocabulary_file!r}"]
+            lines = [
+                f"VOCABULARY_FILE = {self.vocabulary_file!r}",
+                f"seqio.{kind}.sentencepiece_model_file = %VOCABULARY_FILE",
+                "tasks.vocabularies.task_file.path = %VOCABULARY_FILE",
+            ]
         lines.append(f"seqio.{kind}.extra_ids = {self.extra_ids}")
         owner = f"network.{self.model.family.configuration}"
         return lines + [f"{owner}.{name} = {value!r}" for name, value in self.network.items()]
@@ -158,6 +165,11 @@ class FinetuningRecipe(NamedTuple):
 
     def _module(self, about: str) -> str:
         arguments = dict(self.rows.arguments)
+        if "corpus" in arguments:
+            arguments["corpus"] = portable_path(arguments["corpus"])
+        if "parallel" in arguments:
+            sides = arguments["parallel"]["train"]
+            arguments["parallel"] = {"train": tuple(map(portable_path, sides))}
         if self.held_out:
             arguments["held_out"] = self.held_out
         settings = [f"lengths={python(self.lengths)},"]
@@ -244,6 +256,9 @@ class FinetuningRecipe(NamedTuple):
                 *(f"  {command}" for command in self.commands()),
                 f"runs/{self.name}/generated_predictions.jsonl then has the best checkpoint's "
                 "answers on the validation rows.",
+                "",
+                f"The workers of a pod have what is pushed: {commit_command(written)}",
+                f"and from a bucket what {self.start.folder} holds (docs/pods.md).",
             ]
         )
 

@@ -12,6 +12,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from common.new_files import commit_command
 from common.tables import amount, counted, data_size
 from tasks.scaffold.files import fill
 from tasks.scaffold.kinds import KINDS, Kind, Size
@@ -249,6 +250,9 @@ class PretrainingRecipe(NamedTuple):
                 f"    --size {self.pieces} --out {self.vocabulary}",
                 *(f"  bash launch/{name}.sh" for name in names),
                 f"  bash convert/convert.sh runs/{names[-1]}",
+                "",
+                "The workers of a pod have what is pushed: "
+                + commit_command([*written, self.vocabulary]),
             ]
         )
 

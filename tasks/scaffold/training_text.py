@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 
 from common.errors import UserError
 from common.tables import data_size
-from tasks.corpus.storage.names import LIST, absolute_path
+from tasks.corpus.storage.names import LIST, absolute_path, portable_path
 from tasks.languages import table
 from tasks.languages.table import FINEWEB2, TOKENS_PER_WORD, Language
 from tasks.scaffold.files import check_corpus, quoted
@@ -169,6 +169,7 @@ def own_text(
     amount = f"about {data_size(text_bytes)} of text"
     if size is None:
         amount = f"of unknown size, taken as {data_size(text_bytes)} of text"
+    path = portable_path(path)
     arguments = [quoted(path), *(f"{option}={quoted(value)}" for option, value in options.items())]
     arguments += [f"held_out={{{quoted(split)}: {share}}}" for split, share in shares.items()]
     flags = "".join(f" --{option}={shlex.quote(value)}" for option, value in options.items())

@@ -79,7 +79,7 @@ class Pod:
         (origin / "requirements").mkdir()
         for name in ("pyproject.toml", "requirements/lock.txt"):
             (origin / name).write_text("one==1\n")
-        (origin / ".gitignore").write_text(".venv/\n/runs/\n/launch/env\n")
+        shutil.copy(ROOT / ".gitignore", origin)
         self.git = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(origin)]
         subprocess.run(["git", "init", "-q", "-b", "main", str(origin)], check=True)
         self.commit("first")
@@ -136,9 +136,9 @@ class Pod:
         self.started.append(process)
         return process
 
-    def ask(self, *words, typed="", **settings):
+    def ask(self, *words, typed="", timeout=240, **settings):
         process = self.start(*words, **settings)
-        out, err = process.communicate(typed, timeout=240)
+        out, err = process.communicate(typed, timeout=timeout)
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
     def do(self, *words, **settings):
@@ -165,9 +165,13 @@ class Pod:
         (self.run_dir / "hold").unlink()
 
     def wait_for_step(self, step):
-        end = time.monotonic() + 120
-        while self.step() < step:
-            assert time.monotonic() < end, f"still at step {self.step()}"
+        self.wait_for(self.step, step)
+
+    def wait_for(self, count, number, seconds=120):
+        """Wait until `count` returns `number` or more."""
+        end = time.monotonic() + seconds
+        while count() < number:
+            assert time.monotonic() < end, f"still {count()}"
             time.sleep(0.02)
 
 

@@ -9,7 +9,7 @@ A name gives the format and the compression, or shows that the file is no data.
 import os
 import re
 
-from common.errors import UserError
+from common.errors import ROOT, UserError
 from common.secrets import public
 from tasks.corpus.storage.decompress import COMPRESSIONS
 from tasks.corpus.storage.files import CorpusFile
@@ -104,6 +104,14 @@ def absolute_path(corpus: str) -> str:
     is_here = "*" in corpus or is_file(corpus) or os.path.exists(path)
     is_path = is_here and "://" not in corpus and not corpus.startswith(LIST)
     return os.path.abspath(path) if is_path else corpus
+
+
+def portable_path(path: str) -> str:
+    """Return a path in the repository as one from its root, ./texts, and others unchanged.
+
+    The files that commands write for their user have it, since every worker has a clone of its own.
+    """
+    return f"./{os.path.relpath(path, ROOT)}" if path.startswith(f"{ROOT}/") else path
 
 
 def is_other(name: str) -> bool:
