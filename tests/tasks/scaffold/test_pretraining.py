@@ -92,14 +92,15 @@ def test_the_recipe_is_that_of_romanian_with_other_names():
     """So that whatever holds for ro_t5x_base and ro_t5x_tiny holds for it."""
     romanian = lambda name: settings_of((ROOT / f"gin/{name}.gin").read_text())
     czech = lambda size: recipe_of("czech", size).files()[f"gin/cs_t5x_{size}.gin"]
-    only_romanian = {"VOCABULARY_FILE ", "tasks.vocabularies.ro_model.path "}
-    assert settings_of(czech("base")) - {"import tasks.czech"} == (
-        romanian("ro_t5x_base") - only_romanian - {"import tasks.romanian"}
+    only_romanian = {"tasks.vocabularies.ro_model.path ", "import tasks.romanian"}
+    task_file = {"tasks.vocabularies.task_file.path "}
+    assert settings_of(czech("base")) - {"import tasks.czech"} - task_file == (
+        romanian("ro_t5x_base") - only_romanian
     )
     expected = {"EXPECTED_LOSS ", "EXPECTED_LOSS_TASK ", "import __main__ as train_script"}
     expected |= {"train_script.train.run_eval_before_training ", "import tasks.romanian"}
     added = {"import tasks.czech", "from t5x import partitioning", "  keep "}
-    added |= {"partitioning.PjitPartitioner.num_partitions "}
+    added |= {"partitioning.PjitPartitioner.num_partitions ", "VOCABULARY_FILE "} | task_file
     assert settings_of(czech("tiny")) - added == romanian("ro_t5x_tiny") - expected
     for name, size in KINDS["t5"].sizes.items():
         assert f"num_partitions = {size.partitions}\n" in czech(name)
@@ -113,12 +114,12 @@ def test_the_recipe_of_an_encoder_is_that_of_romanian_with_other_names(kind):
     czech = settings_of(recipe.files()[f"gin/cs_{kind}_base.gin"])
     only_romanian = {
         "import tasks.romanian",
-        "VOCABULARY_FILE ",
         "utils.SaveCheckpointConfig.period ",
     }
     only_romanian |= {name for name in romanian if name.startswith("tasks.vocabularies.ro_")}
     only_romanian |= {"trainer.Trainer.num_microbatches ", "from t5x import trainer"}
     added = {f"import tasks.czech_{kind}", "utils.SaveCheckpointConfig:"}
+    added |= {"tasks.vocabularies.task_file.path "}
     added |= {"  period ", "  keep ", "  save_dataset ", "network.BertConfig.max_length "}
     assert czech - added == romanian - only_romanian
     for phase in recipe.phases * ("long", "decay"):
