@@ -78,12 +78,17 @@ def recipe_of(script: str, flags: list[str]) -> str:
     return ""
 
 
+def interpreter() -> str:
+    """Return a Python with the packages of the locks, "" if there is none here."""
+    python = os.environ.get("PYTHON") or str(ROOT / ".venv/bin/python")
+    return python if os.access(python, os.X_OK) else ""
+
+
 def needed_files(script: str, flags: list[str]) -> dict[str, str]:
     """Return the setting that names each path that a run reads, "" for code and gin files."""
-    python = os.environ.get("PYTHON") or str(ROOT / ".venv/bin/python")
-    recipe = recipe_of(script, flags)
+    python, recipe = interpreter(), recipe_of(script, flags)
     listed = names("ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *FOLDERS)
-    if not (recipe and os.access(python, os.X_OK)):
+    if not (recipe and python):
         return dict.fromkeys(sorted(listed), "")
     command = [python, "-m", "preflight.files", f"--gin_file={recipe}", *flags]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)

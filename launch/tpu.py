@@ -5,7 +5,8 @@
     setup NAME ZONE               give every worker Python, a clone, .venv and HF_TOKEN; repeatable
     run NAME ZONE SCRIPT …        pull, and start a launch script with its flags on every worker;
                                   --send copies what is not committed
-    supervise NAME ZONE SCRIPT …  watch the run, and start it again if it or its slice is lost
+    supervise NAME ZONE SCRIPT …  watch the run, and start it again if it or its slice is lost;
+                                  --any v6e-16,v4-32 takes the first slice that is granted
     status NAME ZONE              print the state of each worker; exit with 1 if one has failed
     logs NAME ZONE [WORKER]       print the last output of worker 0 or another; -f follows it
     stop NAME ZONE                let the run save and exit; --kill ends one that hangs
@@ -23,8 +24,6 @@ workers.
 from __future__ import annotations
 
 import argparse
-import concurrent.futures
-import datetime
 import json
 import os
 import pathlib
@@ -33,70 +32,22 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
-import time
-import unicodedata
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from common.secrets import public, split_login  # noqa: E402
-from launch import commit  # noqa: E402
+from launch import commit, pool  # noqa: E402
 from launch.commit import Failed  # noqa: E402
+from launch.slices import GONE, NOISE, Slice, need_all, say, say_when, why  # noqa: E402
 
 # Secrets go to the workers as files, since every list of processes shows the arguments of commands.
 TOKEN, LOGIN = ".cache/huggingface/token", ".config/t5x/git_login"
 # Variables that cross ssh with a run, besides those that TPU_PASS names.
 PASSED = ["MODEL_DIR"]
 SENT = "runs/.pod/sent.tgz"  # what `--send` copies, in a worker's clone
-NUMBERS = {  # settings that are computed with, and their defaults
-    "TPU_SSH_SECONDS": 120.0,
-    "TPU_STOP_SECONDS": 600.0,
-    "TPU_POLL_SECONDS": 60.0,
-    "TPU_BACKOFF_SECONDS": 30.0,
-    "TPU_RESTARTS": 20.0,
-}
-RUNTIMES = {  # images of workers, by the beginning of a type; the first that fits
-    "v2-": "v2-alpha",
-    "v3-": "v2-alpha",
-    "v4-8": "v2-alpha-tpuv4",
-    "v4-": "v2-alpha-tpuv4-pod",
-    "v5litepod-": "v2-alpha-tpuv5-lite",
-    "v5p-": "v2-alpha-tpuv5",
-    "v6e-": "v2-alpha-tpuv6e",
-}
-GONE = ("MISSING", "PREEMPTED", "TERMINATED", "STOPPED", "HIDDEN")
-NOISE = re.compile("SSH: |Using ssh|#####")  # lines that gcloud adds
-AT_ONCE = 32  # connections
+SAVE_SECONDS = 120  # before the end of a flex-start slice its run saves
 ZONE = re.compile("[a-z]+-[a-z]+[0-9]+-[a-z0-9]+")
-REPORT = re.compile(
-    "(none|training|finished|saved|stopped|refused|failed|lost)\t([0-9]{1,18})\t(.{0,1000})"
-)
-Done = subprocess.CompletedProcess
-
-
-class Report(NamedTuple):
-    """The state of the run on a worker; `unknown` if the worker does not answer."""
-
-    worker: int
-    state: str
-    step: int
-    text: str
-
-    def __str__(self) -> str:
-        return f"worker {self.worker:<3} {self.state:<9} {self.text}"
-
-
-def say(text: object, file: Any = None) -> None:
-    """Print a line without secrets and control characters, which would move the cursor."""
-    safe = [c for c in public(str(text)) if c in "\n\t" or unicodedata.category(c) != "Cc"]
-    print("".join(safe), file=file, flush=True)
-
-
-def say_when(text: object) -> None:
-    """Print a line with the time before it."""
-    say(f"{datetime.datetime.now():%Y-%m-%d %H:%M:%S}  {text}")
 
 
 def read_settings() -> dict[str, str]:
@@ -109,188 +60,6 @@ def read_settings() -> dict[str, str]:
     return {**variables, **os.environ}
 
 
-def why(done: Done[str]) -> str:
-    """Return why a command failed: the sentence of our script, gcloud's error or the last line.
-
-    An error of gcloud is whole, since it goes on after its first line.
-    """
-    lines = [line for line in done.stderr.splitlines() if line.strip() and not NOISE.match(line)]
-    ours = re.findall(r"^[a-z_]+\.(?:sh|py): (.+)", done.stderr, re.MULTILINE)
-    begin = next((n for n, line in enumerate(lines) if line.startswith("ERROR")), len(lines))
-    error = ["\n".join(lines[begin:])] if lines[begin:] else []
-    return [*ours[-1:], *error, *lines[-1:], f"no reason (status {done.returncode})"][0]
-
-
-def need_all(answers: list[Done[str]], failure: str) -> None:
-    """Say for each worker that has failed why, and raise Failed if there is one."""
-    bad = {worker: why(done) for worker, done in enumerate(answers) if done.returncode}
-    for worker, reason in bad.items():
-        say(f"worker {worker}: {reason}", sys.stderr)
-    if bad:
-        raise Failed(f"{failure} on worker {', '.join(map(str, bad))} of {len(answers)}.")
-
-
-class Slice:
-    """A slice, its workers, and the commands that reach them.
-
-    `look` reads from gcloud `state` (MISSING if there is no such slice), `workers`, their number,
-    and `kind`: the arguments of `create` that made it.
-    """
-
-    def __init__(self, name: str, zone: str, settings: dict[str, str]):
-        self.name, self.zone, self.settings = name, zone, settings
-        self.state, self.workers, self.kind = "MISSING", 0, dict[str, Any]()
-        self.numbers = {}
-        for key, default in NUMBERS.items():
-            try:
-                self.numbers[key] = float(settings.get(key) or default)
-            except ValueError:
-                raise Failed(f"{key} is {settings[key]!r}, not a number: set it to one.") from None
-        command = ["git", "-C", str(ROOT), "remote", "get-url", "origin"]
-        origin = subprocess.run(command, capture_output=True, text=True).stdout.strip()
-        https = re.sub(r"^git@([^:]+):", r"https://\1/", origin)  # workers do not have your ssh key
-        self.repository, self.login = split_login(settings.get("TPU_REPO") or https)
-        self.branch = settings.get("TPU_BRANCH", "")
-
-    def __str__(self) -> str:
-        spot = ", spot" if self.kind.get("spot") else ""
-        about = f"{self.kind['type']}, {self.workers} workers{spot}" if self.kind else "not there"
-        return f"{self.name} in {self.zone} is {self.state}: {about}"
-
-    def call(self, command: str) -> str:
-        """Return the command line of another command for this slice."""
-        return f"python3 launch/tpu.py {command} {self.name} {self.zone}"
-
-    @property
-    def folder(self) -> str:
-        """The clone in each worker's home."""
-        if not self.repository:
-            raise Failed("this clone has no origin: set TPU_REPO to the URL that workers clone.")
-        return self.settings.get("TPU_FOLDER") or re.sub(r".*/|\.git$", "", self.repository)
-
-    def gcloud(self, *words: str) -> list[str]:
-        """Return the command `gcloud compute tpus …` in this zone and project."""
-        project = [f"--project={p}" for p in [self.settings.get("TPU_PROJECT")] if p]
-        return ["gcloud", "--quiet", *project, "compute", "tpus", *words, f"--zone={self.zone}"]
-
-    def change(self, *words: str) -> None:
-        """Run gcloud, which shows what it does; raise Failed if it fails."""
-        if subprocess.run(self.gcloud(*words), stdin=subprocess.DEVNULL).returncode:
-            raise Failed(f"gcloud could not {words[1]} {self.name}: see above.")
-
-    def ask(self, *words: str, timeout: float | None = None) -> Done[str]:
-        """Run gcloud, and return what it prints; its status is 124 if it takes longer than that."""
-        command = self.gcloud(*words)
-        how: dict[str, Any] = {"stdin": subprocess.DEVNULL, "errors": "replace"}
-        try:
-            return subprocess.run(command, capture_output=True, timeout=timeout, **how)
-        except subprocess.TimeoutExpired:
-            return Done(command, 124, "", f"no answer within {timeout:.0f} s")
-
-    def describe(self, what: str) -> dict[str, Any]:
-        """Return what gcloud reports of the tpu-vm or queued-resources of this name, {} if none."""
-        done = self.ask(what, "describe", self.name, "--format=json")
-        if re.search("NOT_FOUND|was not found", done.stderr):
-            return {}
-        if done.returncode:
-            raise Failed(f"gcloud cannot describe the {what} {self.name}: {why(done)}")
-        return json.loads(done.stdout)
-
-    def look(self) -> None:
-        """Read the properties of the slice."""
-        about = self.describe("tpu-vm")
-        self.state, self.workers = (
-            about.get("state", "MISSING"),
-            len(about.get("networkEndpoints", [])),
-        )
-        if about:
-            how = about.get("schedulingConfig", {})
-            self.kind = {"type": about["acceleratorType"], "runtime": about["runtimeVersion"]}
-            self.kind |= {name: bool(how.get(name)) for name in ("spot", "reserved")}
-            self.kind["queued"] = "queuedResource" in about
-
-    def look_ready(self) -> None:
-        """Read its properties; raise Failed if nothing can run on it now."""
-        self.look()
-        if self.state == "MISSING":
-            create = f"{self.call('create')} TYPE"
-            raise Failed(f"the slice {self.name} does not exist in {self.zone}: {create}.")
-        if self.state != "READY":
-            raise Failed(f"{self}, so not READY: wait, or {self.call('delete')}.")
-
-    def queue_state(self) -> str:
-        """Return the state of the request of this name, MISSING if there is none."""
-        return self.describe("queued-resources").get("state", {}).get("state", "MISSING")
-
-    def internal_ip(self) -> list[str]:
-        """Return the flag for a slice without external addresses."""
-        return ["--internal-ip"] if self.settings.get("TPU_INTERNAL_IPS") else []
-
-    def ssh(self, worker: int, line: str) -> list[str]:
-        """Return the arguments of gcloud that run a command line on a worker."""
-        flags = [f"--worker={worker}", "--ssh-flag=-oConnectTimeout=20", *self.internal_ip()]
-        flags += ["--ssh-flag=-oServerAliveInterval=15", f"--command={line}"]
-        return ["tpu-vm", "ssh", self.name, *flags]
-
-    def on_workers(self, line: str, timeout: float | None = None) -> list[Done[str]]:
-        """Run a command line on all workers at the same time."""
-        with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
-            do = lambda worker: self.ask(*self.ssh(worker, line), timeout=timeout)
-            return list(pool.map(do, range(self.workers)))
-
-    def send_secret(self, secret: str, path: str) -> None:
-        """Write a secret to a file in the home of every worker, which its user alone can read."""
-        folder = path.rpartition("/")[0]
-        line = f"umask 077; mkdir -p {folder} && touch {path} && chmod 600 {path}"
-        need_all(self.on_workers(line), f"~/{path} could not be made")
-        self.send(f"{secret}\n".encode(), path)
-
-    def send(self, content: bytes, path: str) -> None:
-        """Write a file in the home of every worker."""
-        with tempfile.NamedTemporaryFile() as file:  # which no other user can read
-            file.write(content)
-            file.flush()
-            to = [file.name, f"{self.name}:{path}", "--worker=all", *self.internal_ip()]
-            done = self.ask("tpu-vm", "scp", *to)
-        if done.returncode:
-            raise Failed(f"~/{path} could not be copied to the workers: {why(done)}")
-
-    def worker_line(self, *words: str, **variables: str) -> str:
-        """Return the command line that runs launch/tpu_worker.py in a worker's clone."""
-        none = f"tpu_worker.py: there is no clone in ~/{self.folder}: {self.call('setup')} first."
-        assignments = [f"{name}={shlex.quote(value)}" for name, value in variables.items()]
-        work = [*assignments, ".venv/bin/python", "launch/tpu_worker.py", shlex.join(words)]
-        there = f"cd {shlex.quote(self.folder)} 2> /dev/null"
-        return f"{there} || {{ echo {shlex.quote(none)} >&2; exit 2; }}; {' '.join(work)}"
-
-    def reports(self) -> list[Report]:
-        """Return the state of the run on every worker."""
-        answers = self.on_workers(self.worker_line("status"), self.numbers["TPU_SSH_SECONDS"])
-        reports = []
-        for worker, done in enumerate(answers):
-            state, step, text = "unknown", 0, f"does not answer: {why(done)}"
-            if answer := REPORT.match(done.stdout):
-                state, step, text = answer[1], int(answer[2]), answer[3]
-            elif not done.returncode:
-                text = f"answers {done.stdout[:80]!r}, not a state and a step: {self.call('setup')}"
-            elif "there is no clone" in text:
-                state, text = "none", why(done)
-            reports.append(Report(worker, state, step, text))
-        return reports
-
-    def common_head(self, answers: list[Done[str]], failure: str) -> str:
-        """Return the commit that all workers report; raise Failed if one fails or they differ."""
-        need_all(answers, failure)
-        heads: dict[str, list[int]] = {}
-        for worker, done in enumerate(answers):
-            lines = re.findall(r"^head ([0-9a-f]{7,40})$", done.stdout, re.MULTILINE)
-            heads.setdefault((lines or ["none"])[-1], []).append(worker)
-        if len(heads) > 1 or "none" in heads:
-            commits = "; ".join(f"{head} on worker {at}" for head, at in heads.items())
-            raise Failed(f"the workers have different commits ({commits}): {self.call('setup')}.")
-        return next(iter(heads))
-
-
 # --- commands
 
 
@@ -298,30 +67,17 @@ def create(
     tpu: Slice, type: str, spot: bool, queued: bool, reserved: bool, runtime: str = ""
 ) -> None:
     """Create a slice; `queued` waits for it, also for an earlier request."""
-    type = re.sub("^v5e-", "v5litepod-", type)
-    images = [image for beginning, image in RUNTIMES.items() if type.startswith(beginning)]
-    runtime = runtime or tpu.settings.get("TPU_RUNTIME") or [*images, ""][0]
-    if not runtime and type.startswith("tpu7x-"):
-        raise Failed(f"{type} is a slice of GKE or Compute Engine, not of this API: docs/pods.md.")
-    if not runtime:
-        command = "gcloud compute tpus versions list"
-        raise Failed(f"the runtime of {type!r} is not known: set TPU_RUNTIME ({command}).")
+    kind = {"type": pool.gcloud_type(type), "spot": spot, "reserved": reserved, "runtime": runtime}
+    image = tpu.runtime_of(kind)
     tpu.look()
     queue = tpu.queue_state() if queued else "MISSING"
     if tpu.state != "MISSING" and (tpu.state != "CREATING" or queue == "MISSING"):
         raise Failed(f"{tpu}: use it, or {tpu.call('delete')}.")
-    options = [f"--accelerator-type={type}", *["--spot"] * spot, *["--reserved"] * reserved]
-    for flag in ("network", "subnetwork", "service-account"):
-        if value := tpu.settings.get(f"TPU_{flag.upper().replace('-', '_')}"):
-            options.append(f"--{flag}={value}")
-    options += [f"{flag}s" for flag in tpu.internal_ip()]
     if not queued:
-        tpu.change("tpu-vm", "create", tpu.name, f"--version={runtime}", *options)
+        options = tpu.create_options(kind)
+        tpu.change("tpu-vm", "create", tpu.name, f"--version={image}", *options)
     elif queue == "MISSING":
-        if limit := tpu.settings.get("TPU_QUEUE_FOR"):
-            options.append(f"--valid-until-duration={limit}")
-        options += [f"--node-id={tpu.name}", f"--runtime-version={runtime}", "--async"]
-        tpu.change("queued-resources", "create", tpu.name, *options)
+        tpu.request(kind)
     else:
         say(f"A request for {tpu.name} exists already; waiting for it.")
     if queued:
@@ -345,7 +101,7 @@ def wait_in_queue(tpu: Slice) -> None:
             again = f"{tpu.call('delete')}, then ask again"
             raise Failed(f"the request for {tpu.name} is {state} and gives no slice: {again}.")
         if state != "ACTIVE":
-            time.sleep(tpu.numbers["TPU_POLL_SECONDS"])
+            tpu.clock.sleep(tpu.numbers["TPU_POLL_SECONDS"])
 
 
 def setup(tpu: Slice) -> None:
@@ -357,7 +113,7 @@ def setup(tpu: Slice) -> None:
         if tries == 5:
             raise Failed(f"worker 0 of {tpu.name} rejects ssh: {why(done)}")
         tries += 1
-        time.sleep(min(15, tpu.numbers["TPU_POLL_SECONDS"]))
+        tpu.clock.sleep(min(15, tpu.numbers["TPU_POLL_SECONDS"]))
     say(f"Setting up {tpu.workers} workers of {tpu.name} from {tpu.repository}.")
     if token := tpu.settings.get("HF_TOKEN"):
         tpu.send_secret(token, TOKEN)
@@ -395,8 +151,13 @@ def unsent_files(tpu: Slice, script: str, flags: list[str], send: bool) -> bytes
     return look.archive()
 
 
-def start(tpu: Slice, script: str, flags: list[str], archive: bytes) -> None:
-    """Start a checked run on all workers, with the files of an archive over the last push."""
+def start(
+    tpu: Slice, script: str, flags: list[str], archive: bytes, ends: float | None = None
+) -> None:
+    """Start a checked run on all workers, with the files of an archive over the last push.
+
+    `ends` is when the slice ends, in seconds since 1970, if that is known: the run saves before.
+    """
     answers = tpu.on_workers(tpu.worker_line("check"))
     head = tpu.common_head(answers, "nothing was started: a run cannot start")
     if archive:
@@ -406,6 +167,8 @@ def start(tpu: Slice, script: str, flags: list[str], archive: bytes) -> None:
         head += " with files that are not committed"
     names = {*PASSED, *tpu.settings.get("TPU_PASS", "").split()} - {"HF_TOKEN"}
     variables = {name: tpu.settings[name] for name in sorted(names) if tpu.settings.get(name)}
+    if ends:
+        variables["TPU_SAVE_AT"] = str(ends - SAVE_SECONDS)
     answers = tpu.on_workers(tpu.worker_line("start", script, *flags, **variables))
     need_all(answers, f"{tpu.call('stop')} ends the others: {script} could not be started")
     say(f"{script} is started on {tpu.workers} workers of {tpu.name} at commit {head}.")
@@ -495,34 +258,110 @@ def delete(tpu: Slice, yes: bool) -> None:
 # --- supervision
 
 
-def supervise(tpu: Slice, script: str, flags: list[str], send: bool = False) -> None:
-    """Watch a run until it has finished, and start it again whenever it or its slice is lost."""
+def supervise(
+    tpu: Slice,
+    script: str,
+    flags: list[str],
+    send: bool = False,
+    any: str = "",
+    flex: str = "",
+    spot: bool = False,
+    reserved: bool = False,
+    zones: list[str] | None = None,
+) -> None:
+    """Watch a run until it has finished, and start it again whenever it or its slice is lost.
+
+    With `any`, types of slices, it asks for each of them in each zone, takes the first that is
+    granted, and deletes what it has asked for when it ends.
+    """
+    if any:
+        check_run(tpu, script, flags, is_recreated=True)
+        archive = unsent_files(tpu, script, flags, send)
+        kind = {"spot": spot and not flex, "reserved": reserved, "flex": flex}
+        if flex:
+            pool.seconds_of(flex)
+        fitting = pool.fitting_flags(script, flags, any.split(","))
+        offers = pool.make_offers(tpu, zones or [tpu.zone], [*fitting], kind, fitting)
+        with Supervision(tpu, script, flags, archive, offers) as supervision:
+            supervision.take(pool.acquire(offers))
+            supervision.watch()
+        return
+    if flex:
+        raise Failed("--flex needs --any with the types that may be asked for: --any v6e-8.")
     tpu.look()
     if tpu.state == "MISSING":
         unknown = f"the slice {tpu.name} does not exist in {tpu.zone}, so its type is unknown"
         raise Failed(f"{unknown}: {tpu.call('create')} TYPE.")
     check_run(tpu, script, flags, is_recreated=True)
-    archive = unsent_files(tpu, script, flags, send)
-    supervision, is_over = Supervision(tpu, script, flags, archive), False
-    say_when(f"{tpu}. {shlex.join([script, *flags])} is supervised until it has finished.")
-    while not is_over:
-        if supervision.look() == "READY":
-            is_over = supervision.judge()
-        elif tpu.state in GONE:  # other states lead to READY or to one of these
-            is_over = supervision.again(f"the slice {tpu.name} is {tpu.state}")
-        if not is_over:
-            time.sleep(tpu.numbers["TPU_POLL_SECONDS"])
+    Supervision(tpu, script, flags, unsent_files(tpu, script, flags, send)).watch()
 
 
 class Supervision:
     """The state of a supervised run, and what to do about it."""
 
-    def __init__(self, tpu: Slice, script: str, flags: list[str], archive: bytes = b""):
+    def __init__(
+        self,
+        tpu: Slice,
+        script: str,
+        flags: list[str],
+        archive: bytes,
+        offers: list[pool.Offer] | None = None,
+    ):
         self.tpu, self.script, self.flags, self.kind = tpu, script, flags, tpu.kind
         self.archive = archive  # what was not committed at the start
+        self.offers = offers or []  # the slices that may take the place of a lost one
+        self.fitting: list[str] = []  # flags that fit the run to the type of slice
+        self.unwanted: list[Slice] = []  # those of them to delete, which takes a while
         self.is_started = False  # so that what workers report is about this run
         self.reached = self.tries = 0  # the newest step, and the restarts since
         self.doubtful = self.silent = 0  # polls at which workers disagree, or do not respond
+
+    def __enter__(self) -> Supervision:
+        return self
+
+    def __exit__(self, kind: type | None, *_: object) -> None:
+        """Delete all that was asked for, except after Ctrl-C, which leaves the run alone."""
+        if kind and issubclass(kind, KeyboardInterrupt):
+            left = f"{self.tpu.name} in {self.tpu.zone} and its run are left: the same command"
+            say_when(f"{left} goes on, or {self.tpu.call('delete')}.")
+            self.unwanted = [offer.tpu for offer in self.offers if offer.tpu is not self.tpu]
+        else:
+            self.unwanted = [offer.tpu for offer in self.offers]
+        while self.unwanted:
+            self.unwanted = pool.clean(self.unwanted)
+            if self.unwanted:
+                self.tpu.clock.sleep(self.tpu.numbers["TPU_POLL_SECONDS"])
+
+    def watch(self) -> None:
+        """Watch the run until nothing is left to do."""
+        is_over = False
+        say_when(f"{self.tpu}. {shlex.join([self.script, *self.flags])} is supervised.")
+        while not is_over:
+            if self.look() == "READY":
+                is_over = self.judge()
+            elif self.tpu.state in GONE:  # other states lead to READY or to one of these
+                is_over = self.again(f"the slice {self.tpu.name} is {self.tpu.state}")
+            self.unwanted = pool.clean(self.unwanted)
+            if not is_over:
+                self.tpu.clock.sleep(self.tpu.numbers["TPU_POLL_SECONDS"])
+
+    def take(self, offer: pool.Offer) -> None:
+        """Train on a slice that has been granted; the others become unwanted."""
+        self.tpu, self.kind = offer.tpu, offer.kind
+        self.fitting = offer.flags
+        self.unwanted = pool.clean([other.tpu for other in self.offers if other is not offer])
+        self.tpu.look()
+
+    @property
+    def ends(self) -> float | None:
+        """When a flex-start slice ends, in seconds since 1970; None for another."""
+        flex = self.kind.get("flex")
+        return self.tpu.created + pool.seconds_of(flex) if flex else None
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether the run has saved because its slice ends, or soon will."""
+        return self.ends is not None and self.tpu.clock.time() >= self.ends - SAVE_SECONDS
 
     def succeeds(self, action: Any, *arguments: Any) -> bool:
         """Return whether an action succeeds; say why if it does not."""
@@ -568,7 +407,7 @@ class Supervision:
             refusal = next(report for report in reports if report.state == "refused")
             raise Failed(f"the trainer rejects its configuration: {refusal}")
         else:
-            return self.again(problem, remake="unknown" in states)
+            return self.again(problem, remake="unknown" in states or self.is_ending)
         return False
 
     def was_stopped(self) -> bool:
@@ -585,7 +424,7 @@ class Supervision:
         self.tries += 1
         seconds = backoff(self.tries, tpu.numbers["TPU_BACKOFF_SECONDS"])
         say_when(f"{reason}; try {self.tries} of {limit} in {seconds:.0f} s.")
-        time.sleep(seconds)
+        tpu.clock.sleep(seconds)
         is_asked = self.look() == "READY" and self.is_started
         if is_asked and any(report.state == "stopped" for report in tpu.reports()):
             return self.was_stopped()
@@ -596,7 +435,13 @@ class Supervision:
     def start(self, remake: bool = False) -> None:
         """Start the run, on a new slice if there is none, or with `remake`."""
         tpu = self.tpu
-        if tpu.state in GONE or (remake and tpu.state == "READY"):
+        is_lost = tpu.state in GONE or (remake and tpu.state == "READY")
+        if is_lost and self.offers:
+            while not tpu.drop():  # it counts against the quota of the next
+                tpu.clock.sleep(tpu.numbers["TPU_POLL_SECONDS"])
+            self.take(pool.acquire(self.offers))
+            tpu = self.tpu
+        elif is_lost:
             say_when(f"{tpu}; it is created again as it was.")
             # A request that still waits keeps its place in the queue.
             if tpu.state != "MISSING" or tpu.queue_state() in ("SUSPENDED", "SUSPENDING", "FAILED"):
@@ -605,7 +450,7 @@ class Supervision:
         elif self.tries:
             self.succeeds(stop, tpu, True)
         setup(tpu)
-        start(tpu, self.script, self.flags, self.archive)
+        start(tpu, self.script, [*self.fitting, *self.flags], self.archive, self.ends)
         if not self.is_started:
             self.is_started, self.reached = True, 0  # earlier steps belong to another run
 
@@ -633,11 +478,23 @@ CREATE_OPTIONS = {
 }
 
 
-def run_options() -> argparse.ArgumentParser:
-    """Return the parser of the options of `run` and `supervise`, before or after the script."""
+def run_options(settings: dict[str, str], do: Any) -> argparse.ArgumentParser:
+    """Return the parser of the options of `run` or `supervise`, before or after the script."""
     options = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     about = "copy what is not committed to all workers, over the last push"
     options.add_argument("--send", action="store_true", help=about)
+    if do is supervise:
+        about = "types of slices, such as v6e-16,v6e-8,v4-32: ask for each in each zone, take the "
+        about += "first that is granted, and delete what was asked for at the end"
+        options.add_argument("--any", default="", metavar="TYPES", help=about)
+        about = (
+            "with --any: flex-start slices that end after this, 7d at most; the run saves before"
+        )
+        options.add_argument("--flex", default="", metavar="24h", help=about)
+        for name in ("spot", "reserved"):
+            default = bool(settings.get(f"TPU_{name.upper()}"))
+            about = f"with --any: {CREATE_OPTIONS[name]}"
+            options.add_argument(f"--{name}", action="store_true", default=default, help=about)
     return options
 
 
@@ -646,11 +503,10 @@ def parser(settings: dict[str, str]) -> argparse.ArgumentParser:
     parser = Parser("tpu.py", usage=argparse.SUPPRESS, description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     commands = parser.add_subparsers(required=True, metavar="COMMAND", help=argparse.SUPPRESS)
-    own = run_options()
     parsers = {}
     for do in (create, setup, run, supervise, status, logs, stop, delete):
         about = (do.__doc__ or "").replace("`", "")
-        parents = [own] if do in (run, supervise) else []
+        parents = [run_options(settings, do)] if do in (run, supervise) else []
         parsers[do] = commands.add_parser(
             do.__name__,
             prog=f"python3 launch/tpu.py {do.__name__}",
@@ -685,19 +541,26 @@ def main() -> int:
         sys.stderr.write(__doc__ or "")
         raise Failed("give a COMMAND of these.")
     slice = [settings.get("TPU_NAME", ""), settings.get("TPU_ZONE", "")]
-    if words and all(slice) and not (len(words) > 2 and ZONE.fullmatch(words[2])):
+    if words and all(slice) and not (len(words) > 2 and ZONE.match(words[2])):
         words[1:1] = slice
     arguments = vars(parser(settings).parse_args(words))
     if "flags" in arguments:  # those of ours may stand after the script too
-        own, arguments["flags"] = run_options().parse_known_args(arguments["flags"])
+        options = run_options(settings, arguments["do"])
+        own, arguments["flags"] = options.parse_known_args(arguments["flags"])
         arguments.update({name: value for name, value in vars(own).items() if value})
-    if not ZONE.fullmatch(arguments["zone"]):
+    zones = arguments["zone"].split(",")
+    if not all(map(ZONE.fullmatch, zones)):
         raise Failed(
             f"{arguments['zone']!r} is not a zone such as us-central2-b: NAME ZONE come first."
         )
+    if len(zones) > 1 and not arguments.get("any"):
+        raise Failed(f"{arguments['zone']} are several zones, which supervise --any takes only.")
     if not shutil.which("gcloud"):
         raise Failed("gcloud is not installed: see https://cloud.google.com/sdk/docs/install.")
-    do, tpu = arguments.pop("do"), Slice(arguments.pop("name"), arguments.pop("zone"), settings)
+    do, _ = arguments.pop("do"), arguments.pop("zone")
+    tpu = Slice(arguments.pop("name"), zones[0], settings)
+    if do is supervise:
+        arguments["zones"] = zones
     return do(tpu, **arguments) or 0
 
 

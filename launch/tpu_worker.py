@@ -142,8 +142,18 @@ def start(*command: str) -> None:
             os.dup2(output.fileno(), descriptor)
     run["process"] = script.pid
     write(run)
-    status = script.wait()
+    try:
+        status = script.wait(seconds_left())
+    except subprocess.TimeoutExpired:  # the slice ends soon
+        script.terminate()
+        status = script.wait()
     write({**run, "status": 128 - status if status < 0 else status, "ended": time.time()})
+
+
+def seconds_left() -> float | None:
+    """Return the seconds until the run has to save since its slice ends, None if it does not."""
+    at = os.environ.get("TPU_SAVE_AT")
+    return max(0.0, float(at) - time.time()) if at else None
 
 
 def stop(seconds: str) -> None:

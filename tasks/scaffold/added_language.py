@@ -216,7 +216,7 @@ class AddedLanguage(NamedTuple):
             "",
             "The workers of a pod have what is pushed: "
             + commit_command([*written, f"gin/{self.name}_network.gin"]),
-            f"and from a bucket what {self.start} holds (docs/pods.md).",
+            f"and from a bucket what {shlex.quote(self.start)} holds (docs/pods.md).",
         ]
         if not self.model.family.vocabulary:
             bytes_stay = "its pieces are bytes, which every language has: no vocabulary is changed"

@@ -258,7 +258,7 @@ class FinetuningRecipe(NamedTuple):
                 "answers on the validation rows.",
                 "",
                 f"The workers of a pod have what is pushed: {commit_command(written)}",
-                f"and from a bucket what {self.start.folder} holds (docs/pods.md).",
+                f"and from a bucket what {shlex.quote(self.start.folder)} holds (docs/pods.md).",
             ]
         )
 

@@ -5,6 +5,8 @@ with Cloud(folder, worker_environment={"MODEL_DIR": "…"}) as cloud:
     cloud.calls()                      # [["compute", "tpus", "tpu-vm", "create", …], …]
     cloud.preempt("ro")                # ends its processes and sets its state to PREEMPTED
     cloud.silence("ro", 2)             # worker 2 rejects ssh
+    cloud.queue_ends("ro", "FAILED")   # its request never becomes ACTIVE
+    cloud.refuse("v6e-16")             # there is no quota for this type
 
 Each worker has a home of its own and TPU_WORKER_ID. Commands, flags, printed formats and errors are
 those of gcloud 528 as far as the launch scripts need them; any other flag is rejected as gcloud
@@ -12,6 +14,7 @@ rejects it.
 """
 
 import contextlib
+import datetime
 import json
 import os
 import pathlib
@@ -23,6 +26,7 @@ import sys
 import tempfile
 import time
 
+UTC = datetime.UTC
 MARK = "GCLOUD_STAND_IN_WORKER"
 _MADE = "accelerator-type zone network subnetwork service-account labels metadata"
 _MADE += " internal-ips! spot! reserved! async! project quiet!"
@@ -38,6 +42,9 @@ FLAGS = {
     "queued-resources describe": "zone format project quiet!",
     "queued-resources delete": "zone async! force! project quiet!",
 }
+FLEX = "provisioning-model max-run-duration"  # flags of `gcloud alpha` alone
+ALPHA_FLAGS = {"queued-resources create": f"{FLAGS['queued-resources create']} {FLEX}"}
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 class Refused(Exception):
@@ -76,7 +83,7 @@ class Cloud:
         """Return the calls so far that begin with `command`, such as "tpu-vm create"."""
         path = self.folder / "calls.jsonl"
         lines = path.read_text().splitlines() if path.exists() else []
-        calls = [json.loads(line) for line in lines]
+        calls = [[word for word in json.loads(line) if word != "alpha"] for line in lines]
         beginning = ["compute", "tpus", *command.split()]
         flags_last = lambda call: sorted(call, key=lambda word: word.startswith("--"))
         return [c for c in map(flags_last, calls) if c[: len(beginning)] == beginning]
@@ -91,6 +98,33 @@ class Cloud:
 
     def silence(self, name, worker):
         (self.home(name, worker) / ".silent").touch()
+
+    def queue_ends(self, name, state):
+        """Set the state that a request reaches at last."""
+        settings = self.read("settings")
+        states = settings.get("queue_ends_of", {}) | {name: state}
+        self.write("settings", settings | {"queue_ends_of": states})
+
+    def refuse(self, kind):
+        settings = self.read("settings")
+        self.write("settings", settings | {"refused": [*settings.get("refused", []), kind]})
+
+    def left(self):
+        """Return the names of all slices and requests that exist."""
+        slices = {path.parent.name for path in self.folder.glob("slices/*/about.json")}
+        return slices | {path.stem for path in self.folder.glob("queue/*.json")}
+
+    def now(self):
+        """Return the time in seconds, of the file clock.json if a test has made one."""
+        return self.read("clock") or time.time()
+
+    def end_flex(self):
+        """Delete the flex-start slices whose time is over; their requests become SUSPENDED."""
+        for path in self.folder.glob("queue/*.json"):
+            slice = self.read(f"slices/{path.stem}/about")
+            if slice and slice.get("ends") and self.now() >= slice["ends"]:
+                self.tpu_vm_delete({}, path.stem)
+                self.write(f"queue/{path.stem}", self.read(f"queue/{path.stem}") | {"over": True})
 
     def end_processes(self, beginning):
         """End the processes of all workers whose homes begin with a path."""
@@ -129,7 +163,9 @@ class Cloud:
         for worker in range(workers):
             (self.home(name, worker) / "tmp").mkdir(parents=True)
         about |= {"spot": "spot" in flags, "reserved": "reserved" in flags}
-        about |= {"queue": queue, "workers": workers}
+        about |= {"queue": queue, "workers": workers, "created": self.now(), "zone": flags["zone"]}
+        if parts := re.findall(r"(\d+)([smhd])", flags.get("max-run-duration", "")):
+            about["ends"] = self.now() + sum(int(n) * UNITS[unit] for n, unit in parts)
         self.write(f"slices/{name}/about", about)
 
     def tpu_vm_create(self, flags, name):
@@ -137,11 +173,14 @@ class Cloud:
 
     def tpu_vm_describe(self, flags, name):
         about = self.slice(name)
+        if about["zone"] != flags["zone"]:
+            raise Refused(f"NOT_FOUND: Resource 'projects/p/nodes/{name}' was not found.")
         description = {
             "state": about["state"],
             "acceleratorType": about["type"],
             "runtimeVersion": about["runtime"],
             "schedulingConfig": {key: True for key in ("spot", "reserved") if about[key]},
+            "createTime": f"{datetime.datetime.fromtimestamp(about['created'], UTC):%FT%T.%f}123Z",
             "networkEndpoints": [{"ipAddress": f"10.0.0.{n}"} for n in range(about["workers"])],
         }
         queue = {"queuedResource": f"projects/p/queuedResources/{about['queue']}"}
@@ -156,6 +195,10 @@ class Cloud:
     def queued_resources_create(self, flags, name):
         if self.read(f"queue/{name}"):
             raise Refused("ALREADY_EXISTS: Resource already exists.")
+        if flags["accelerator-type"] in self.read("settings").get("refused", []):
+            limit = "TPUPerProjectPerZoneForTPUAPI"
+            why = f"RESOURCE_EXHAUSTED: Quota limit '{limit}' has been exceeded."
+            raise Refused(f"{why} Limit: 0 in zone {flags['zone']}.")
         self.write(f"queue/{name}", {"state": "WAITING_FOR_RESOURCES", "asked": 0, **flags})
 
     def queued_resources_describe(self, flags, name):
@@ -163,13 +206,21 @@ class Cloud:
         about = self.read(f"queue/{name}")
         if about is None:
             raise Refused(f"NOT_FOUND: Resource 'queuedResources/{name}' was not found.")
-        ends = self.read("settings").get("queue_ends", "ACTIVE")
+        if about.get("deleting"):
+            (self.folder / f"queue/{name}.json").unlink()
+            print(json.dumps({"state": {"state": "DELETING"}}))
+            return
+        settings = self.read("settings")
+        ends = settings.get("queue_ends_of", {}).get(name, settings.get("queue_ends", "ACTIVE"))
         states = ("WAITING_FOR_RESOURCES", "PROVISIONING", ends)
         about["state"] = states[min(about["asked"], 2)]
-        if self.read(f"slices/{name}/about") is None and about["state"] == "ACTIVE":
+        is_there = self.read(f"slices/{name}/about") is not None
+        if not is_there and about["state"] == "ACTIVE" and not about.get("over"):
             self.make(about["node-id"], about, about["runtime-version"], queue=name)
         self.write(f"queue/{name}", about | {"asked": about["asked"] + 1})
-        gone = about["state"] == "ACTIVE" and self.slice(name)["state"] != "READY"
+        gone = about.get("over") or (
+            about["state"] == "ACTIVE" and self.slice(name)["state"] != "READY"
+        )
         print(json.dumps({"state": {"state": "SUSPENDED" if gone else about["state"]}}))
 
     def queued_resources_delete(self, flags, name):
@@ -178,7 +229,10 @@ class Cloud:
             raise Refused("FAILED_PRECONDITION: the queued resource has nodes.")
         if there:
             self.tpu_vm_delete({}, name)
-        (self.folder / f"queue/{name}.json").unlink()
+        if "async" in flags:
+            self.write(f"queue/{name}", self.read(f"queue/{name}") | {"deleting": True})
+        else:
+            (self.folder / f"queue/{name}.json").unlink()
 
     def workers(self, flags, name):
         about = self.slice(name)
@@ -225,9 +279,12 @@ class Cloud:
 def parse(words):
     """Return (command, positional arguments, {flag: value}); reject what gcloud rejects."""
     words = [word for word in words if word != "--quiet" and not word.startswith("--project=")]
+    is_alpha = words[:1] == ["alpha"]
+    words = words[is_alpha:]
     command = " ".join(words[2:4])
+    known = (FLAGS | ALPHA_FLAGS) if is_alpha else FLAGS
     takes_no_value = {
-        flag.rstrip("!"): flag.endswith("!") for flag in FLAGS.get(command, "").split()
+        flag.rstrip("!"): flag.endswith("!") for flag in known.get(command, "").split()
     }
     places, flags = [], {}
     for word in words[4:]:
@@ -254,6 +311,7 @@ def main():
     if faults.get(command, 0) > 0:
         cloud.write("faults", faults | {command: faults[command] - 1})
         raise SystemExit("ERROR: (gcloud) UNAVAILABLE: The service is currently unavailable.")
+    cloud.end_flex()
     try:
         time.sleep((cloud.read("settings").get("slow") or {}).get(command, 0))
         return getattr(cloud, command.replace(" ", "_").replace("-", "_"))(flags, *places)

@@ -14,7 +14,7 @@ import yaml
 
 from fakes.paths import ROOT
 from fakes.shell import LAUNCH
-from launch import tpu
+from launch import slices
 
 SKY = {
     "": "name workdir num_nodes resources file_mounts setup run envs secrets volumes config",
@@ -85,7 +85,7 @@ def test_the_engines_know_every_field(task, jobset):
 def test_the_task_asks_for_the_slice_with_its_runtime(task):
     resources = task["resources"]
     kind = resources["accelerators"].removeprefix("tpu-")
-    runtime = next(image for start, image in tpu.RUNTIMES.items() if kind.startswith(start))
+    runtime = next(image for start, image in slices.RUNTIMES.items() if kind.startswith(start))
     assert runtime == resources["accelerator_args"]["runtime_version"]
     assert task["envs"]["MODEL_DIR"].startswith("gs://")
     assert task["secrets"] == {"HF_TOKEN": ""}

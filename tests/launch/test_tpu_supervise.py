@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from fakes.gcloud import FLAGS
+from fakes.gcloud import ALPHA_FLAGS, FLAGS
 from fakes.shell import executable, sentence
 from fakes.simulated_pod import ZONE, Pod, flags_of
 from launch import tpu
@@ -276,9 +276,11 @@ def test_the_fake_accepts_only_flags_that_gcloud_has():
     completions = {}
     exec(pathlib.Path(tree).read_text(), completions)
     root = completions["STATIC_COMPLETION_CLI_TREE"]
-    for command, flags in FLAGS.items():
+    alpha = {f"alpha {command}": flags for command, flags in ALPHA_FLAGS.items()}
+    for command, flags in (FLAGS | alpha).items():
         node = root
-        for word in ["compute", "tpus", *command.split()]:
+        group = ["alpha"] if command.startswith("alpha ") else []
+        for word in [*group, "compute", "tpus", *command.removeprefix("alpha ").split()]:
             node = node["commands"][word]
         wide = {**root["flags"], **node["flags"], "--version": "value"}
         for flag in flags.split():

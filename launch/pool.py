@@ -1,0 +1,144 @@
+"""Slices of several types and zones, of which a run takes the first that is granted.
+
+    types = fitting_flags("launch/ro_t5x_base.sh", [], ["v6e-16", "v6e-8"])
+    offers = make_offers(Slice("ro", "", settings), ["us-east5-a"], [*types], {"spot": True}, types)
+    offer = acquire(offers)           # asks for all, and waits for the first
+    offer.tpu, offer.flags            # ro-v6e-16-us-east5-a, and the flags that fit a run to it
+
+It runs on the user's own machine, by Python 3.9 without packages.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from typing import Any, NamedTuple
+
+from launch import commit
+from launch.commit import Failed
+from launch.slices import Slice, say, say_when
+
+ENDED = ("FAILED", "SUSPENDING", "SUSPENDED")  # states of a request that gives no slice any more
+DAY = 86_400
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": DAY}
+LONGEST = 7 * DAY  # of flex-start slices
+
+
+class Offer(NamedTuple):
+    """A slice to ask for, the arguments of `create` for it, and the flags of a run on its type."""
+
+    tpu: Slice
+    kind: dict[str, Any]
+    flags: list[str]
+
+    def __str__(self) -> str:
+        return f"{self.kind['type']} in {self.tpu.zone}"
+
+
+def gcloud_type(type: str) -> str:
+    """Return a type of slice as gcloud calls it."""
+    return re.sub("^v5e-", "v5litepod-", type)
+
+
+def make_offers(
+    tpu: Slice,
+    zones: list[str],
+    types: list[str],
+    kind: dict[str, Any],
+    flags: dict[str, list[str]],
+) -> list[Offer]:
+    """Return an offer for each pair of a type and a zone; types come first.
+
+    Their slices have the name of `tpu` with type and zone; `kind` is what all have, and `flags` are
+    those of each type.
+    """
+    offers = []
+    for type in types:
+        for zone in zones:
+            slice = Slice(f"{tpu.name}-{type}-{zone}", zone, tpu.settings, tpu.clock)
+            kind = {**kind, "type": gcloud_type(type), "runtime": ""}
+            kind["runtime"] = slice.runtime_of(kind)
+            offers.append(Offer(slice, kind, flags[type]))
+    return offers
+
+
+def acquire(offers: list[Offer]) -> Offer:
+    """Ask for all slices, and return the first that is granted; raise Failed if none may be.
+
+    A request that has ended is deleted, since it counts against the quota, and asked for again.
+    """
+    shown: dict[str, str] = {}
+    refused: set[str] = set()
+    while len(refused) < len(offers):
+        for offer in (offer for offer in offers if str(offer) not in refused):
+            tpu = offer.tpu
+            try:
+                state = tpu.queue_state()
+            except Failed as error:  # an outage, for one
+                say_when(error)
+                continue
+            if state != shown.get(str(offer)):
+                say_when(f"the request for {offer} is {state}")
+                shown[str(offer)] = state
+            if state == "ACTIVE":
+                return offer
+            try:
+                if state == "MISSING":
+                    tpu.request(offer.kind)
+                elif state in ENDED:
+                    tpu.drop()
+            except Failed as error:
+                say_when(error)
+                if state == "MISSING":
+                    refused.add(str(offer))
+        offers[0].tpu.clock.sleep(offers[0].tpu.numbers["TPU_POLL_SECONDS"])
+    raise Failed(f"gcloud refuses all requests: {', '.join(map(str, offers))}: see above.")
+
+
+def clean(slices: list[Slice]) -> list[Slice]:
+    """Begin to delete slices and their requests, and return those of which something is left."""
+    left = []
+    for tpu in slices:
+        try:
+            is_gone = tpu.drop()
+        except Failed as error:
+            say_when(error)
+            is_gone = False
+        if not is_gone:
+            left.append(tpu)
+    return left
+
+
+def seconds_of(duration: str) -> float:
+    """Return the seconds of a duration such as 24h or 1d12h; raise Failed for one beyond 7 days."""
+    parts = re.findall(r"(\d+)([smhd])", duration)
+    seconds = sum(int(number) * UNITS[unit] for number, unit in parts)
+    if not seconds or "".join(map("".join, parts)) != duration:
+        raise Failed(f"--flex is {duration!r}, no duration: write 24h, 90m or 1d12h.")
+    if seconds > LONGEST:
+        raise Failed(f"--flex is {duration}, and a flex-start slice lives 7 days: set it to 7d.")
+    return float(seconds)
+
+
+def fitting_flags(script: str, flags: list[str], types: list[str]) -> dict[str, list[str]]:
+    """Return the flags with which a run's batch fits each type; types that it does not fit go.
+
+    Where this clone has no .venv, or the recipe of the script is not known, all get none.
+    """
+    python, recipe = commit.interpreter(), commit.recipe_of(script, flags)
+    if not (recipe and python):
+        say("warning: each type gets the recipe's own settings, since there is no .venv to ask.")
+        return {type: [] for type in types}
+    fitting = {}
+    for type in types:
+        say(f"Compiling for {type}, which takes a minute or more.")
+        command = [python, "-m", "preflight.fit", f"--gin_file={recipe}", f"--slice={type}", *flags]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=commit.ROOT)
+        if done.returncode:
+            say(f"{type} is left out: {['no reason', *done.stderr.splitlines()][-1]}")
+        else:
+            fitting[type] = [line for line in done.stdout.splitlines() if line.startswith("--gin.")]
+            say(f"{type}: {' '.join(fitting[type]) or 'the recipe fits as it is'}")
+    if not fitting:
+        raise Failed("the run fits none of the types: see above.")
+    return fitting
