@@ -29,13 +29,12 @@ from preflight.search import BATCH, Trial, cheapest, compile_trial, fit
 from t5x.gin_utils import rewrite_gin_args
 
 
-def fitting_trial(recipe: Recipe, tpu: slices.Slice) -> Trial:
-    """Return the cheapest trial that fits a slice, of the recipe as it is or with other settings.
+def fitting_trial(recipe: Recipe, context: RunContext) -> Trial:
+    """Return the cheapest trial that fits the slice, of the recipe as it is or with other settings.
 
     Raises:
       UserError: no settings that keep the batch make it fit, or it cannot be compiled.
     """
-    context = RunContext(load(recipe), tpu, offline=True)
     trial = compile_trial(recipe, context)
     if trial.fits:
         return trial
@@ -46,7 +45,7 @@ def fitting_trial(recipe: Recipe, tpu: slices.Slice) -> Trial:
     same_batch = [t for t in trials if BATCH not in dict(t.settings)]
     if (best := cheapest(same_batch)) is None:
         to_set = "name a larger type, or lower BATCH_SIZE for all"
-        raise UserError(f"{recipe.name} on {tpu.name}", why=trial.outcome, to_set=to_set)
+        raise UserError(f"{recipe.name} on {context.tpu.name}", why=trial.outcome, to_set=to_set)
     return best
 
 
@@ -59,8 +58,9 @@ def main(argv: list[str] | None = None) -> None:
     add("--gin_bindings", action="append", default=[], help="'NAME = value', after the files")
     add("--slice", required=True, help="the TPU slice: v4-8, v5e-16, …")
     flags, _ = parser.parse_known_args(rewrite_gin_args(sys.argv[1:] if argv is None else argv))
-    tpu = slices.find(flags.slice)
-    trial = fitting_trial(Recipe(tuple(flags.gin_file), tuple(flags.gin_bindings)), tpu)
+    recipe = Recipe(tuple(flags.gin_file), tuple(flags.gin_bindings))
+    context = RunContext(load(recipe), slices.find(flags.slice), offline=True)
+    trial = fitting_trial(recipe, context)
     for name, value in trial.settings:
         print(f"--gin.{name}={value!r}")
 

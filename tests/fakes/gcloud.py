@@ -7,6 +7,7 @@ with Cloud(folder, worker_environment={"MODEL_DIR": "…"}) as cloud:
     cloud.silence("ro", 2)             # worker 2 rejects ssh
     cloud.queue_ends("ro", "FAILED")   # its request never becomes ACTIVE
     cloud.refuse("v6e-16")             # there is no quota for this type
+    cloud.write("weather", [[0, 3600, "v6e-16", "us-east5-a"]])    # when there is capacity, of what
 
 Each worker has a home of its own and TPU_WORKER_ID. Commands, flags, printed formats and errors are
 those of gcloud 528 as far as the launch scripts need them; any other flag is rejected as gcloud
@@ -94,6 +95,7 @@ class Cloud:
     def preempt(self, name, state="PREEMPTED"):
         about = self.read(f"slices/{name}/about")
         self.write(f"slices/{name}/about", about | {"state": state})
+        self.note("taken", name)
         self.end_processes(str(self.folder / "slices" / name))
 
     def silence(self, name, worker):
@@ -117,6 +119,19 @@ class Cloud:
     def now(self):
         """Return the time in seconds, of the file clock.json if a test has made one."""
         return self.read("clock") or time.time()
+
+    def capacity(self, name):
+        """Return until when a request may have its slice now, by weather.json; None: it waits."""
+        about, now = self.read(f"queue/{name}"), self.now()
+        for start, end, kind, zone in self.read("weather"):
+            if (kind, zone) == (about["accelerator-type"], about["zone"]) and start <= now < end:
+                return end
+        return None
+
+    def note(self, event, name):
+        """Write down when a slice is granted, taken or deleted."""
+        with open(self.folder / "ledger.jsonl", "a") as ledger:
+            ledger.write(json.dumps([self.now(), event, name]) + "\n")
 
     def end_flex(self):
         """Delete the flex-start slices whose time is over; their requests become SUSPENDED."""
@@ -166,6 +181,9 @@ class Cloud:
         about |= {"queue": queue, "workers": workers, "created": self.now(), "zone": flags["zone"]}
         if parts := re.findall(r"(\d+)([smhd])", flags.get("max-run-duration", "")):
             about["ends"] = self.now() + sum(int(n) * UNITS[unit] for n, unit in parts)
+        if queue and self.read("weather") is not None:
+            about["taken"] = self.capacity(queue)
+        self.note("granted", name)
         self.write(f"slices/{name}/about", about)
 
     def tpu_vm_create(self, flags, name):
@@ -188,6 +206,7 @@ class Cloud:
 
     def tpu_vm_delete(self, flags, name):
         self.slice(name)
+        self.note("deleted", name)
         self.end_processes(str(self.folder / "slices" / name))
         shutil.rmtree(self.folder / "slices" / name)
         (self.folder / f"slices/{name}/about.json").unlink(missing_ok=True)
@@ -214,6 +233,8 @@ class Cloud:
         ends = settings.get("queue_ends_of", {}).get(name, settings.get("queue_ends", "ACTIVE"))
         states = ("WAITING_FOR_RESOURCES", "PROVISIONING", ends)
         about["state"] = states[min(about["asked"], 2)]
+        if self.read("weather") is not None and self.read(f"slices/{name}/about") is None:
+            about["state"] = "ACTIVE" if self.capacity(name) else "WAITING_FOR_RESOURCES"
         is_there = self.read(f"slices/{name}/about") is not None
         if not is_there and about["state"] == "ACTIVE" and not about.get("over"):
             self.make(about["node-id"], about, about["runtime-version"], queue=name)
@@ -259,6 +280,7 @@ class Cloud:
                 "TMUX_TMPDIR": str(sockets),
                 "TPU_WORKER_ID": str(worker),
                 "TPU_WORKERS": str(settings["workers"]),
+                "ACCELERATOR_TYPE": self.slice(name)["type"],
                 MARK: str(home),
                 **settings["environment"],
             }

@@ -20,6 +20,8 @@ SKY = {
     "": "name workdir num_nodes resources file_mounts setup run envs secrets volumes config",
     "resources": "infra accelerators accelerator_args use_spot disk_size disk_tier job_recovery "
     "cpus memory instance_type image_id labels ports any_of ordered autostop network_tier",
+    "resources.any_of": "infra accelerators accelerator_args use_spot",
+    "resources.any_of.accelerator_args": "runtime_version tpu_name tpu_vm gcp_queued_resource",
     "resources.accelerator_args": "runtime_version tpu_name tpu_vm gcp_queued_resource",
     "resources.job_recovery": "strategy max_restarts_on_errors recover_on_exit_codes",
 }
@@ -82,11 +84,13 @@ def test_the_engines_know_every_field(task, jobset):
     assert unknown(jobset, JOBSET) == ["spec.replicatedJobs.replica"]
 
 
-def test_the_task_asks_for_the_slice_with_its_runtime(task):
-    resources = task["resources"]
-    kind = resources["accelerators"].removeprefix("tpu-")
-    runtime = next(image for start, image in slices.RUNTIMES.items() if kind.startswith(start))
-    assert runtime == resources["accelerator_args"]["runtime_version"]
+def test_the_task_asks_for_slices_with_their_runtimes(task):
+    offers = task["resources"]["any_of"]
+    assert len(offers) > 1
+    for offer in offers:
+        kind = offer["accelerators"].removeprefix("tpu-")
+        runtime = next(r for start, r in slices.RUNTIMES.items() if kind.startswith(start))
+        assert runtime == offer["accelerator_args"]["runtime_version"]
     assert task["envs"]["MODEL_DIR"].startswith("gs://")
     assert task["secrets"] == {"HF_TOKEN": ""}
 

@@ -1,10 +1,14 @@
 """A run whose MODEL_DIR is a bucket: it survives or reports faults, and can be copied."""
 
+import os
 import shutil
+import subprocess
+import sys
 
 import pytest
 
 from fakes.gcs_emulator import GcsEmulator
+from fakes.paths import MINI, ROOT
 from fakes.pods import Pod, arrays, losses
 
 pytestmark = [
@@ -84,3 +88,36 @@ def test_a_bucket_that_does_not_answer_is_reported_and_waited_for(gcs, tmp_path,
         pod.wait_for(lambda: "MODEL_DIR gs://bucket/run has not answered for 10 s" in pod.said())
         gcs.faults.clear()
         assert pod.ends() == [0], pod.said()
+
+
+def test_a_vocabulary_in_a_bucket_serves_every_command(gcs, tmp_path, programs):
+    """Training, preflight, the vocabulary's own check, and conversion."""
+    gcs.put_folder("bucket", "v", MINI)
+    file = "gs://bucket/v/ro_mini.model"
+    bindings = f"""
+import seqio
+import tasks.vocabularies
+VOCABULARY_FILE = '{file}'
+seqio.SentencePieceVocabulary.sentencepiece_model_file = %VOCABULARY_FILE
+tasks.vocabularies.ro_mini_model.path = %VOCABULARY_FILE
+"""
+    status, said = train(tmp_path, programs, 2, bindings=bindings, environment=gcs.environment)
+    assert status == 0, said
+    run = tmp_path / "run"
+    assert (run / "vocabulary.model").read_bytes() == (MINI / "ro_mini.model").read_bytes()
+    recipe = f"--gin_file={tmp_path}/small.gin"
+    for command in (
+        ("preflight", recipe, "--slice=here", f"--gin.MODEL_DIR='{tmp_path}/new'"),
+        ("vocabulary.check", file),
+        ("vocabulary.check", "gs://bucket/v/wordpiece"),
+        ("convert", str(run)),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-m", *command],
+            cwd=ROOT,
+            env={**os.environ, "JAX_PLATFORMS": "cpu", **gcs.environment},
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
+        assert done.returncode == 0, (command, done.stdout, done.stderr)
