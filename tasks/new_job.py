@@ -9,8 +9,9 @@ folder, files (CSV, TSV, JSONL, parquet) or a data set of the hub. --inputs and 
 columns, or templates such as "{title} {body}"; without --rows they are two text files, line by
 line. With --label the targets are the classes in that column. --from is a run of your own, whose
 newest checkpoint training starts from, or a T5, mT5, umT5 or ByT5 of Hugging Face. The lengths, the
-steps and the rows held out for validation follow from the rows. The files are yours to change;
-existing ones are kept unless --overwrite is given.
+steps and the rows held out for validation follow from the rows; rows with the same input, or with
+the same text in the column --group, are all trained on or all held out. The files are yours to
+change; existing ones are kept unless --overwrite is given.
 """
 
 if __name__ == "__main__":  # before any library writes to stderr
@@ -31,8 +32,10 @@ from common import arguments
 from common.errors import ROOT, UserError, guarded
 from common.printable import printable
 from common.tables import OK, counted
+from common.waiting import waiting
 from tasks import vocabularies
-from tasks.corpus import excerpt
+from tasks.corpus import excerpt, held_out
+from tasks.corpus.split import WAITING_S
 from tasks.corpus.storage.names import absolute_path
 from tasks.jobs import classification, summarization, text_to_text
 from tasks.look import lines
@@ -43,7 +46,7 @@ from tasks.scaffold.files import check_corpus, check_name, write
 from tasks.scaffold.finetuning import METRICS, FinetuningRecipe, JobRows, PretrainedT5
 from tasks.scaffold.starting_model import BYT5
 
-LABELLED = 200_000  # rows whose labels are read
+LABELLED = 200_000  # rows whose labels, or inputs, are read
 MOST_CLASSES = 1_000
 
 
@@ -106,7 +109,12 @@ def from_root(path: Path) -> str:
 
 
 def open_rows(
-    rows: str | None, inputs: str, targets: str | None, label: str | None, prefix: str
+    rows: str | None,
+    inputs: str,
+    targets: str | None,
+    label: str | None,
+    prefix: str,
+    group: str | None = None,
 ) -> JobRows:
     """Return the rows of a job; see the flags.
 
@@ -125,9 +133,38 @@ def open_rows(
             classes = classes_of(corpus, inputs, label)
             # The user may call the classes otherwise.
             options["labels"] = {"targets": {name: name for name in classes}}
-    if shares := validation.held_out(Rows(**options)):
+    if group:
+        options["group"] = group
+    source = Rows(**options)
+    if shares := validation.held_out(source):
         options["held_out"] = dict(shares)
-    return JobRows(options, classes, prefix)
+    return JobRows(options, classes, prefix, repeated(source, is_held_out=bool(shares)))
+
+
+def repeated(source: Rows, is_held_out: bool) -> str:
+    """Return a sentence on the rows with the input, or group, of others; "" if there are none.
+
+    If nothing is held out, they are the rows for validation whose input 'train' has too.
+    """
+    with waiting(f"comparing the rows of {source.name}", WAITING_S):
+        counts = keys_of(source, "train")
+        if is_held_out:
+            repeats = {key: n for key, n in counts.items() if n > 1}
+            others, consequence = "others", "are all trained on or all held out"
+        else:
+            trained, counts = counts, keys_of(source, "validation")
+            repeats = {key: n for key, n in counts.items() if key in trained}
+            others, consequence = "rows of 'train'", "measure what was learned: leave them out"
+    rows, column = counted(counts.total(), "row"), source.column.group
+    text = f"of {rows} read have the same {column!r} as {others} and {consequence}"
+    return f"{sum(repeats.values()):,} {text}" if repeats else ""
+
+
+def keys_of(source: Rows, split: str) -> collections.Counter[int]:
+    """Return how many of the first rows in a split's files have each input or group, by hash."""
+    keys = (held_out.keys(documents, source.column) for documents in source.texts(split))
+    first = itertools.islice(itertools.chain.from_iterable(keys), LABELLED)
+    return collections.Counter(map(hash, first))
 
 
 def classes_of(corpus: str, inputs: str, label: str) -> tuple[str, ...]:
@@ -209,6 +246,8 @@ def main(argv: list[str] | None = None) -> None:
     add("--from", dest="start", metavar="MODEL", type=arguments.text, required=True, help=about)
     about = "what precedes every input, such as 'translate to Czech: '"
     add("--prefix", type=arguments.text, help=about)
+    about = "rows with the same text here are on one side of validation; default the inputs"
+    add("--group", type=arguments.text, help=about)
     add("--overwrite", action="store_true", help="replace the files if they exist")
     flags: argparse.Namespace = parser.parse_args(argv)
     check_name(flags.name, "NAME")
@@ -218,7 +257,8 @@ def main(argv: list[str] | None = None) -> None:
         raise UserError("--label", why="is a column", to_set="give --rows, the files that have it")
     check_free(flags.name)
     start = open_start(flags.start, flags.name)
-    rows = open_rows(flags.rows, flags.inputs, flags.targets, flags.label, flags.prefix or "")
+    texts = (flags.inputs, flags.targets, flags.label)
+    rows = open_rows(flags.rows, *texts, flags.prefix or "", flags.group)
     recipe = FinetuningRecipe(flags.name, start, rows, look_at(flags.name, start, rows))
     print(printable(recipe.report(write(recipe.files(), ROOT, flags.overwrite))))
 

@@ -43,6 +43,9 @@ class Rows(CorpusSource):
       files: as in CorpusSource.
       max_examples: use only so many rows of the training split, always the same ones, drawn evenly
         from it; each label that `labels` names has its share.
+      group: with `held_out`, the column or template whose text decides on which side a row is; rows
+        with the same text are on one side. By default it is that of the first feature, the input;
+        "" is the whole row.
       **settings: other arguments of CorpusSource.
 
     Raises:
@@ -60,6 +63,7 @@ class Rows(CorpusSource):
         parallel: Mapping[str, tuple[str, str]] | None = None,
         files: Files | None = None,
         max_examples: int | None = None,
+        group: str | None = None,
         **settings,
     ):
         if parallel:
@@ -75,7 +79,7 @@ class Rows(CorpusSource):
         if max_examples is not None and max_examples < 1:
             raise UserError("max_examples", max_examples, "but must be at least 1")
         self.max_examples, self.names = max_examples, tuple(columns)
-        column = Columns(columns, labels, clean, lists)
+        column = Columns(columns, labels, clean, lists, group)
         super().__init__(corpus, config, column=column, files=files, **settings)
 
     def _begin(self) -> None:
@@ -88,7 +92,7 @@ class Rows(CorpusSource):
             return super().open(split, reading)
         most = self._few(split)
         if most is None:
-            return _stripped(super().open(split, reading))
+            return self._stripped(super().open(split, reading))
         rows = self._drawn(split, most)
         n = max(min(reading.shards, len(rows)), 1)
         places = tf.data.Dataset.range(len(rows)).shard(n, reading.shard % n)
@@ -141,8 +145,7 @@ class Rows(CorpusSource):
         text_of = lambda row, i: row[i].decode().strip()
         return {name: [text_of(row, i) for row in rows] for i, name in enumerate(self.names)}
 
-
-def _stripped(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Return the rows without white space around their texts."""
-    strip = lambda row: {name: tf.strings.strip(text) for name, text in row.items()}
-    return dataset.map(strip, num_parallel_calls=tf.data.AUTOTUNE)
+    def _stripped(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
+        """Return the features of the rows, without white space around their texts."""
+        strip = lambda row: {name: tf.strings.strip(row[name]) for name in self.names}
+        return dataset.map(strip, num_parallel_calls=tf.data.AUTOTUNE)

@@ -60,7 +60,7 @@ def read_beginning(split: CorpusSplit, n: int, one_file: bool = False) -> Beginn
     beginning = Beginning([], RecordCounter(split.corpus), [])
     for file in split.files:
         for screened in split.screened(file):
-            documents = held_out.in_buckets(screened.usable, split.buckets)
+            documents = held_out.in_buckets(screened.usable, split.buckets, split.column)
             has_others |= len(documents) < len(screened.usable)
             beginning.counter.add(count_codes(screened.codes))
             beginning.documents.extend(documents)
@@ -101,7 +101,7 @@ def first_documents(split: CorpusSplit, n: int) -> list[Document]:
 
 
 def _nothing_held_out(split: CorpusSplit) -> UserError:
-    least = held_out.least_share(split.documents())
+    least = held_out.least_share(split.documents(), split.column)
     to_set = f"write held_out={{{split.name!r}: {least:g}}} in its source, or more"
     return UserError(
         f"split {split.name!r} of corpus {split.corpus!r}",

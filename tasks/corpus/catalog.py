@@ -172,19 +172,32 @@ class Catalog:
         """Return whether a split is held out of 'train'."""
         return slices.full(split) in self._shares
 
-    def identity(self, split: str, policy: RetryPolicy) -> dict:
-        """Return what a data position depends on, as JSON; see `Listing.identity`."""
-        buckets = self.buckets(split)
-        listing = self.complete(split, policy)
-        return listing.identity() | ({"held_out": [*buckets]} if buckets else {})
+    def identity(self, split: str, policy: RetryPolicy, group: str = "") -> dict:
+        """Return what a data position depends on, as JSON; see `Listing.identity`.
 
-    def check_saved(self, split: str, saved: Mapping[str, Any]) -> None:
-        """Raise UserError if a saved `identity` was held out with another share than now.
-
-        The message names both shares. A position that was saved without shares is accepted.
+        `group` is the column by which documents are held out, "" for all of their text.
         """
-        first, last = saved.get("held_out") or (0, 0)
-        if not last or (first, last) == self.buckets(split):
+        buckets = self.buckets(split)
+        listing, groups = self.complete(split, policy), [group] if group else []
+        return listing.identity() | ({"held_out": [*buckets, *groups]} if buckets else {})
+
+    def check_saved(self, split: str, saved: Mapping[str, Any], group: str = "") -> None:
+        """Raise UserError if a saved `identity` was held out by another share or group than now.
+
+        The message names both. A position that was saved without shares is accepted, unless rows
+        are now held out by group.
+        """
+        first, last, *groups = saved.get("held_out") or (0, 0)
+        buckets, saved_group = self.buckets(split), "".join(groups)
+        if buckets and saved_group != group:
+            name = lambda column: f"column {column!r}" if column else "the whole row"
+            raise UserError(
+                f"corpus {self.name!r}",
+                why=f"holds out rows by {name(group)}, but the run to resume began with rows held "
+                f"out by {name(saved_group)}",
+                to_set=f"write group={saved_group!r} in the task's source",
+            )
+        if not last or (first, last) == buckets:
             return
         share = (first or last) / held_out.BUCKETS
         raise UserError(

@@ -187,7 +187,7 @@ def small_buckets(source: CorpusSource, split: str) -> np.ndarray | None:
     with waiting(f"counting the documents of {source.name}", WAITING_S):
         for screened in source.corpus_split(split).all_screened():
             if screened.usable:
-                buckets.append(held_out.hashes(screened.usable))
+                buckets.append(held_out.hashes(screened.usable, source.column))
             records += len(screened.codes)
             size += sum(len(text) for document in screened.usable for text in document)
             if records > COUNTED_RECORDS or size > 4 * COUNTED_BYTES:

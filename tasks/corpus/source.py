@@ -237,7 +237,7 @@ class CorpusSource(Source):
         if self.column.file_copies:
             copies["file"] = self.column.file_copies
         return {
-            **self.catalog.identity(split, self.retry_policy),
+            **self.catalog.identity(split, self.retry_policy, self.column.group),
             "copies": json.loads(json.dumps(copies)),
             "reads": {"documents": self.documents, **self.column.settings},
             **({"slice": f"{part.begin}:{part.end}"} if part else {}),
@@ -245,7 +245,7 @@ class CorpusSource(Source):
 
     def check_saved(self, split: str, saved: Mapping[str, Any]) -> None:
         """Raise UserError if a saved `identity` is of other documents held out."""
-        self.catalog.check_saved(split, saved)
+        self.catalog.check_saved(split, saved, self.column.group)
 
     def pin_revision(self, revision: str) -> None:
         """Read the hub's data set at a commit, unless a revision is already set."""
@@ -356,7 +356,7 @@ class CorpusSource(Source):
             in_turn = order == EPOCHS and reading.epochs != 1
             reader = PermutedReader(store, split, shard, counter, seed, reading.epochs, in_turn)
             dataset = reader.dataset()
-        return held_out.keep(dataset, corpus.buckets, self.column.features)
+        return held_out.keep(dataset, corpus.buckets, self.column)
 
     def _open_part(self, part: SplitPart, reading: Reading) -> tf.data.Dataset:
         """Return a shard of one epoch of a slice; each shard reads the split up to its end."""

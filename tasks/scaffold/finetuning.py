@@ -88,11 +88,15 @@ class PretrainedT5(NamedTuple):
 
 
 class JobRows(NamedTuple):
-    """The rows of a job: the arguments of their `Rows`, and the classes, if they have labels."""
+    """The rows of a job: the arguments of their `Rows`, and the classes, if they have labels.
+
+    `repeated` is a sentence on the rows with the same input, "" if there are none.
+    """
 
     arguments: dict[str, Any]
     classes: tuple[str, ...]
     prefix: str
+    repeated: str = ""
 
     @property
     def source(self) -> Rows:
@@ -269,7 +273,7 @@ class FinetuningRecipe(NamedTuple):
         if self.held_out != self.rows.arguments.get("held_out", {}):
             share = self.held_out["validation"]
             corpus = f"{corpus.partition(';')[0]}; {share:.1%} held out as 'validation'"
-        lines = [corpus]
+        lines = [corpus, *filter(None, [self.rows.repeated])]
         if classes:
             lines.append(f"{len(classes)} classes: {first_names(classes)}")
         for side, text in sample.documents[0].items():

@@ -35,7 +35,7 @@ def held_out(source: CorpusSource) -> Mapping[str, float]:
     with waiting(f"looking for a part of {source.name} to hold out", WAITING_S):
         # A large corpus is left after a few batches.
         for documents in itertools.islice(source.texts("train"), _MOST_BATCHES):
-            buckets |= set(hashes(documents).tolist())
+            buckets |= set(hashes(documents, source.column).tolist())
             if buckets and min(buckets) < USUAL_SHARE * BUCKETS <= max(buckets):
                 return USUAL
     return {"validation": (min(buckets) + 1) / BUCKETS} if len(buckets) > 1 else USUAL

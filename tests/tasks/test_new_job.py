@@ -130,6 +130,36 @@ def test_the_recipe_reads_the_rows_with_the_vocabulary_of_the_model(words, folde
     assert all(text.startswith("shout:") == ("--prefix" in words) for text in rows["train"])
 
 
+@pytest.mark.parametrize(
+    ("files", "flags", "said"),
+    [
+        ("train", "", "60 of 100 rows read have the same 'text' as others"),
+        ("train", "--group page", "90 of 100 rows read have the same 'page' as others"),
+        ("train validation", "", "70 of 100 rows read have the same 'text' as rows of 'train'"),
+    ],
+)
+def test_rows_with_the_same_input_are_counted(files, flags, said, folders, capsys):
+    """60 rows have the text of another, 30 more its page, and training has 70 of validation's."""
+    rows = [
+        {
+            "text": TEXTS[i // 2 if i < 60 else i],
+            "upper": TEXTS[i].upper(),
+            "page": max(i // 2, i - 45),
+        }
+        for i in range(100)
+    ]
+    (folders / "set").mkdir()
+    for split in files.split():
+        trained = rows if files == "train" or split != "train" else [*rows[:70], {**rows[0]}]
+        text = "\n".join(json.dumps(row) for row in trained)
+        (folders / f"set/{split}.jsonl").write_text(text)
+    words = f"--rows set --inputs text --targets upper --from own {flags}"
+    new_job.main(["mine", *words.split()])
+    assert said in capsys.readouterr().out
+    written = (folders / "root/tasks/mine.py").read_text()
+    assert ('group="page"' in written) == bool(flags)
+
+
 def test_the_classes_of_many_sorted_rows_are_those_of_all_of_them(tmp_path, monkeypatch):
     monkeypatch.setattr(new_job, "LABELLED", 60)
     rows = [f"text {i},{label}" for i, label in enumerate("a" * 100 + "b" * 60 + "c" * 40)]
@@ -225,6 +255,10 @@ def test_a_name_that_is_taken_or_no_module_is_refused(folders, name):
         ("--rows data/empty.jsonl --inputs text --label even --from own", "empty.jsonl"),
         ("--rows nowhere/*.csv --inputs text --targets upper --from own", "nowhere"),
         ("--inputs data/in.txt --targets data/none.txt --from own", "none.txt"),
+        (
+            "--rows data/rows.csv --inputs text --targets upper --from own --group page",
+            "even, said, text, upper",
+        ),
         ("--rows data/rows.csv --inputs text", "--from"),
         ("--rows data/rows.csv --inputs text --from own", "--label"),
         ("--rows data/rows.csv --inputs text --targets upper --label even --from own", "both"),

@@ -27,6 +27,7 @@ from tasks.corpus.records.counts import EXTRA_COPIES, code
 from tasks.corpus.records.values import MALFORMED, NOT_UTF8, TOO_LONG, UNREADABLE, UNUSABLE, value
 
 _CONTAINERS = (list, dict, bytes)
+_GROUP = "group of the row"  # the feature of a group that is no other feature
 Document: TypeAlias = tuple[bytes, ...]  # the text of each of a column's features, in UTF-8
 
 
@@ -66,6 +67,8 @@ class Column:
     """
 
     features: tuple[str, ...] = ("text",)  # the names of a document's texts
+    split_by: tuple[str, ...] = ("text",)  # those that decide whether a document is held out
+    group = ""  # the column of that text, if it is not the whole document
 
     def __init__(
         self,
@@ -220,8 +223,15 @@ class Columns(Column):
         labels: Mapping[str, Mapping[str, str]] | None = None,
         clean: Mapping[str, Callable[[str], str]] | None = None,
         lists: Mapping[str, Callable[[Sequence[str]], str]] | None = None,
+        group: str | None = None,
     ):
         super().__init__(", ".join(columns.values()))
+        self.group = next(iter(columns.values())) if group is None else group
+        feature_of = {column: feature for feature, column in reversed(columns.items())}
+        self.split_by = (feature_of.get(self.group, _GROUP),) if self.group else tuple(columns)
+        if _GROUP in self.split_by:  # a template, since a group may be a number
+            column = self.group if "{" in self.group else f"{{{self.group}}}"
+            columns = {**columns, _GROUP: column}
         self._clean, self._lists = dict(clean or {}), dict(lists or {})
         self._columns = {feature: Column(name) for feature, name in columns.items()}
         self.features = tuple(columns)

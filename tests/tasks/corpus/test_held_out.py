@@ -9,9 +9,12 @@ from fakes import loopback_hub
 from fakes.corpora import LINES, jsonl, write
 from fakes.refuses import refuses
 from tasks.corpus import held_out
+from tasks.corpus.records.documents import Column, Columns
 from tasks.corpus.source import PARTS, RECORDS, CorpusSource
+from tasks.rows import Rows
 
 SHARES = {"validation": 0.01}
+PAIR = {"inputs": "q", "targets": "a"}
 
 
 def texts(source, split, **settings):
@@ -40,9 +43,10 @@ def test_every_document_is_in_one_split_whatever_is_read(tmp_path, order, n):
 @pytest.mark.parametrize("seed", range(20))
 def test_the_least_share_holds_out_one_and_never_all(n, seed):
     documents = [(f"{seed}-{i}".encode(),) for i in range(n)]
-    shares = {"validation": held_out.least_share([documents[:1], documents[1:]])}
+    column = Column("text")
+    shares = {"validation": held_out.least_share([documents[:1], documents[1:]], column)}
     ranges = [held_out.range_of(shares, split) for split in ("train", "validation")]
-    train, validation = (held_out.in_buckets(documents, buckets) for buckets in ranges)
+    train, validation = (held_out.in_buckets(documents, buckets, column) for buckets in ranges)
     assert sorted(train + validation) == sorted(documents)
     assert train
     assert len(validation) == 1
@@ -54,7 +58,7 @@ def test_a_share_without_a_document_is_refused_with_one_that_has_some(tmp_path):
     assert len(texts(source, "train")) == 20
     with refuses() as refusal:
         source.peek("validation")
-    least = held_out.least_share([[(line.encode(),) for line in LINES[:20]]])
+    least = held_out.least_share([[(line.encode(),) for line in LINES[:20]]], Column("text"))
     assert f"held_out={{'validation': {least:g}}}" in refusal.value.to_set
     assert CorpusSource(str(tmp_path), held_out={"validation": least}).peek("validation")
 
@@ -108,3 +112,62 @@ def test_a_data_set_of_the_hub_has_its_own_splits_or_a_share_held_out(tmp_path):
         train, validation = texts(source, "train"), texts(source, "validation")
     assert validation
     assert sorted(train + validation) == sorted(LINES)
+
+
+@pytest.mark.parametrize("order", [RECORDS, PARTS])
+@pytest.mark.parametrize(
+    ("group", "key"),
+    [(None, "q"), ("q", "q"), ("page", "page"), ("{page}-{half}", None)],
+)
+def test_rows_of_one_input_or_group_are_on_one_side(tmp_path, order, group, key):
+    rows = [
+        {"q": f"{' ' * (i % 2)}q{i % 60}", "a": f"a{i}", "page": i % 40, "half": str(i % 3)}
+        for i in range(480)
+    ]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    files = {"train": str(tmp_path / "rows.jsonl")}
+    source = Rows(files=files, columns=PAIR, held_out={"validation": 0.2}, group=group)
+    key_of = lambda row: str(row[key]).strip() if key else f"{row['page']}-{row['half']}"
+    of_answer = {row["a"]: key_of(row) for row in rows}
+    answers = {}
+    for split in ("train", "validation"):
+        dataset = source.get_dataset(split, True, 0, order=order).as_numpy_iterator()
+        documents = [*dataset]
+        assert all({*row} == {"inputs", "targets"} for row in documents)
+        answers[split] = [row["targets"].decode() for row in documents]
+        first = source.peek_features(split, 3)["targets"]
+        assert {*first} < {*answers[split]}
+    assert sorted([*answers["train"], *answers["validation"]]) == sorted(of_answer)
+    sides = [{of_answer[a] for a in answers[split]} for split in ("train", "validation")]
+    assert not sides[0] & sides[1]
+    assert all(sides)
+
+
+def test_the_whole_row_decides_as_it_did_before_there_were_groups(tmp_path):
+    """The buckets of rows, by TensorFlow's farmhash of the texts with \\x1f between."""
+    column = Columns({"inputs": "q", "targets": "a"}, group="")
+    assert held_out.hashes([(b"un text", b" altul")], column).tolist() == [4847]
+
+
+def test_a_run_goes_on_with_its_split_of_rows_or_is_told_how(tmp_path):
+    (tmp_path / "rows.jsonl").write_text('{"q": "a", "a": "b"}\n{"q": "c", "a": "d"}\n')
+    files = {"train": str(tmp_path / "rows.jsonl")}
+    rows = lambda group: Rows(files=files, columns=PAIR, held_out={"validation": 0.5}, group=group)
+    before, now = rows("").identity("train"), rows(None).identity("train")
+    assert before["held_out"] == [5000, 10000]
+    rows("").check_saved("train", before)
+    rows("q").check_saved("train", json.loads(json.dumps(now)))
+    changes = [(before, None, ""), (now, "", "q"), (now, "a", "q"), ({}, None, "")]
+    for saved, group, to_write in changes:
+        with refuses(f"corpus {str(tmp_path / 'rows.jsonl')!r}") as refusal:
+            rows(group).check_saved("train", saved)
+        assert f"group={to_write!r}" in refusal.value.to_set
+
+
+def test_a_group_that_no_row_has_is_refused_with_the_columns_there_are(tmp_path):
+    (tmp_path / "rows.jsonl").write_text('{"q": "a", "a": "b"}\n')
+    files = {"train": str(tmp_path / "rows.jsonl")}
+    source = Rows(files=files, columns=PAIR, held_out={"validation": 0.5}, group="page")
+    with refuses(f"{tmp_path}/rows.jsonl") as refusal:
+        source.peek("train")
+    assert "page" in str(refusal.value)
