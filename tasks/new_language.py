@@ -2,18 +2,19 @@
 
     python -m tasks.new_language czech --size base
     python -m tasks.new_language --corpus "/data/*.txt" --name uk --size tiny
+    python -m tasks.new_language czech --from_corpora fineweb2,finepdfs,finewiki
     python -m tasks.new_language czech --kind modernbert --size small --phases
     python -m tasks.new_language georgian --from google/umt5-small --keep ron,bul,eng
 
 The first command writes tasks/czech.py, gin/cs_t5x_base.gin and launch/cs_t5x_base.sh, which read
-FineWeb-2. The second writes such files for text of yours, and the third an encoder: --kind is t5
-(the default), t5gemma2, bert, roberta or modernbert. They print the commands that follow: these
-train the vocabulary, train the model and convert it. With --phases, a ModernBERT has three recipes:
-for short rows, for long rows, and for the best text while the learning rate falls (docs/phases.md).
-Name a language by a code such as ces_Latn or cs, by its English name, or by its own name. --name
-gives the files another name. Without --size, the amount of text decides the size. The files are
-yours to change. If one of them exists, the command writes nothing; with --overwrite, it replaces
-them.
+FineWeb-2. The second writes such files for text of yours, the third for a mixture of corpora of
+`tasks.languages.public`, and the fourth an encoder: --kind is t5 (the default), t5gemma2, bert,
+roberta or modernbert. They print the commands that follow: these train the vocabulary, train the
+model and convert it. With --phases, a ModernBERT has three recipes: for short rows, for long rows,
+and for the best text while the learning rate falls (docs/phases.md). Name a language by a code such
+as ces_Latn or cs, by its English name, or by its own name. --name gives the files another name.
+Without --size, the amount of text decides the size. The files are yours to change. If one of them
+exists, the command writes nothing; with --overwrite, it replaces them.
 
 With --from, the files add the language to an existing model (`tasks.scaffold.added_language`): a
 Hugging Face T5, mT5, umT5, ByT5, XLM-R, RoBERTa or ModernBERT, or a run of your own. --from needs
@@ -111,6 +112,9 @@ def _check(flags: argparse.Namespace) -> None:
         )
     if flags.corpus and not flags.name:
         raise UserError("--corpus", why="needs a --name: --corpus '/data/*.txt' --name uk")
+    if flags.from_corpora and (flags.corpus or flags.start):
+        why = "are of a language and of a model from nothing"
+        raise UserError("--from_corpora", flags.from_corpora, f"which {why}", "leave it out")
     if flags.name:
         check_name(flags.name, "--name")
     sizes = KINDS[flags.kind or "t5"].sizes
@@ -136,6 +140,8 @@ def main(argv: list[str] | None = None) -> None:
     about = "what a document is in plain text: lines (the default), paragraphs, files, or the line "
     about += "that stands between documents, such as '%%'"
     add("--documents", type=arguments.text, help=about)
+    about = "the public corpora of the language to mix, default fineweb2: fineweb2,finewiki"
+    add("--from_corpora", metavar="CORPORA", type=arguments.text, help=about)
     about = "what the files are called, such as uk; default by the language"
     add("--name", type=arguments.text, help=about)
     add(
@@ -159,7 +165,7 @@ def main(argv: list[str] | None = None) -> None:
     if flags.corpus:
         text = own_text(flags.corpus, flags.name, flags.column, flags.documents)
     else:
-        text = language_text(language_named(flags.language), flags.name)
+        text = language_text(language_named(flags.language), flags.name, flags.from_corpora)
     if bool(flags.start) != bool(flags.keep) or (flags.decay_only and not flags.start):
         raise UserError(
             "--from and --keep", why="go together: --from google/umt5-small --keep ron,bul"

@@ -8,20 +8,29 @@
 | source | corpus | validation | licence |
 |---|---|---|---|
 | fineweb2 | hub, HuggingFaceFW/fineweb-2 | its split test | ODC-By |
-| hplt3 | data.hplt-project.org/three | 0.1 % of the documents, by hash | CC0 |
+| fineweb2_hq | hub, epfml/FineWeb2-HQ (20 languages) | 0.1 % of the documents, by hash | ODC-By |
+| finepdfs | hub, HuggingFaceFW/finepdfs | the same | ODC-By |
+| finepdfs_edu | hub, HuggingFaceFW/finepdfs-edu (69 languages) | the same | ODC-By |
+| finewiki | hub, HuggingFaceFW/finewiki | the same | CC BY-SA 4.0 and GFDL |
+| hplt3 | data.hplt-project.org/three | the same | CC0 |
 | hplt2 | hub, HPLT/HPLT2.0_cleaned | the same | CC0 |
 | culturax | hub, uonlp/CulturaX (gated) | the same | ODC-By and CC0 |
 | mc4 | hub, allenai/c4 | its split validation | ODC-By |
-| fulg | hub, faur-ai/fulg (Romanian) | 0.1 % of the documents, by hash | ODC-By |
+| fulg | hub, faur-ai/fulg (Romanian) | the same | ODC-By |
 
 All take codes as FineWeb-2 has them (see `tasks.languages.table`); HPLT's codes are the same for
 most languages, and CulturaX and mC4 also take their own, such as no or iw. Nothing is read before a
 run. Held-out documents are never trained on; to read them, all documents before them are read too.
+FineWeb2-HQ is a part of FineWeb-2, and FinePDFs-edu of FinePDFs; CORPORA has those of all languages
+by name. Names and columns of the first five are those of their pages on the hub and of their
+authors' programs (github.com/epfml/fineweb2-hq, github.com/huggingface/finepdfs), and were not
+compared with the files.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
-from common.errors import UserError
+from common.errors import UserError, nearest
 from tasks.corpus.records.documents import Column
 from tasks.corpus.source import CorpusSource
 from tasks.languages import table
@@ -36,6 +45,31 @@ CLUSTER_COPIES: dict[str, dict[float, int]] = {
 # Configurations that are called otherwise than `table.Language.tag`.
 MC4_CODES = {"nb": "no", "he": "iw", "fil": "fil", "ceb": "ceb", "haw": "haw", "pbt": "ps"}
 CULTURAX_CODES = {"nb": "no", "fil": "tl", "pbt": "ps"}
+# Configurations of FineWiki, the codes of Wikipedias, that no code of `table` is.
+WIKI_CODES = {"nb": "no", "fil": "tl", "pbt": "ps"}
+# Thousands of documents of FineWeb2-HQ (https://huggingface.co/datasets/epfml/FineWeb2-HQ/viewer).
+FINEWEB2_HQ = {
+    "rus_Cyrl": 55_200,
+    "cmn_Hani": 54_200,
+    "deu_Latn": 43_100,
+    "spa_Latn": 40_100,
+    "jpn_Jpan": 34_200,
+    "fra_Latn": 32_200,
+    "ita_Latn": 21_200,
+    "por_Latn": 18_100,
+    "pol_Latn": 13_400,
+    "nld_Latn": 12_900,
+    "ind_Latn": 8_910,
+    "tur_Latn": 8_580,
+    "ces_Latn": 6_000,
+    "arb_Arab": 5_560,
+    "fas_Arab": 5_110,
+    "hun_Latn": 4_530,
+    "swe_Latn": 4_380,
+    "ell_Grek": 4_350,
+    "dan_Latn": 4_080,
+    "vie_Latn": 4_000,
+}
 HPLT3_LIST = "@https://data.hplt-project.org/three/sorted/{code}.map"
 HPLT3_QUALITY = (5, 10)  # the least and the highest quality of a file
 
@@ -69,6 +103,81 @@ def fineweb2_language(source: CorpusSource) -> Language | None:
         return None
     matches = (language for language in table.languages() if language.code == source.config)
     return next(matches, None)
+
+
+def fineweb2_hq(
+    language: str,
+    least_score: float | None = None,
+    copies: Mapping[float, int] | None = None,
+) -> CorpusSource:
+    """Return FineWeb2-HQ's documents of a language: the tenth of FineWeb-2 with the best score.
+
+    Args:
+      language: see `table.find`.
+      least_score: leave out documents with a lower `quality_score`, of 1.
+      copies: how often an epoch has a document, by the score from which on: {0.1: 1, 0.5: 3}.
+
+    Raises:
+      UserError: there is no such language, it is none of the 20, or both settings are given.
+    """
+    code = table.find(language).code
+    if code not in FINEWEB2_HQ:
+        why = f"which FineWeb2-HQ lacks ({code}): it has {', '.join(sorted(FINEWEB2_HQ))}"
+        raise UserError("language", language, why, "take fineweb2")
+    if copies and least_score is not None:
+        why = f"and copies {dict(copies)}, which leave out what is below the lowest score of theirs"
+        raise UserError("least_score", least_score, why, "give one")
+    steps = copies if least_score is None else {least_score: 1}
+    column = Column("text", copies={"quality_score": steps} if steps else None)
+    return CorpusSource("epfml/FineWeb2-HQ", code, column=column, held_out=HELD_OUT)
+
+
+def finepdfs(language: str, least_score: float | None = None) -> CorpusSource:
+    """Return FinePDFs' documents of a language, the text of PDF files; English too.
+
+    Args:
+      language: see `table.find`.
+      least_score: leave out documents whose language was recognized with less confidence, of 1.
+
+    Raises:
+      UserError: there is no such language.
+    """
+    copies = None if least_score is None else {"full_doc_lid_score": {least_score: 1}}
+    column = Column("text", copies=copies)
+    code = _code(language, "eng_Latn")
+    return CorpusSource("HuggingFaceFW/finepdfs", code, column=column, held_out=HELD_OUT)
+
+
+def finepdfs_edu(language: str) -> CorpusSource:
+    """Return the documents of FinePDFs that teach most, by their authors' scores; English too.
+
+    Raises:
+      UserError: there is no such language.
+    """
+    code = _code(language, "eng_Latn")
+    return CorpusSource("HuggingFaceFW/finepdfs-edu", code, held_out=HELD_OUT)
+
+
+def finewiki(language: str) -> CorpusSource:
+    """Return FineWiki's articles, of the Wikipedia in a language; English too.
+
+    Raises:
+      UserError: there is no such language, or its Wikipedia is in another script.
+    """
+    code = "en"
+    if language.strip().casefold() not in table.ENGLISH:
+        entry = table.find(language)
+        codes = (entry.tag, entry.code.partition("_")[0])
+        code = next((code for code in codes if code and table.find(code) == entry), "")
+        if not code:
+            why = f"whose Wikipedia is that of {table.find(codes[1]).code}"
+            raise UserError("language", language, why)
+    return CorpusSource("HuggingFaceFW/finewiki", WIKI_CODES.get(code, code), held_out=HELD_OUT)
+
+
+def _code(language: str, english: str) -> str:
+    """Return a language's code in FineWeb-2, or the one of English, which FineWeb-2 lacks."""
+    return english if language.strip().casefold() in table.ENGLISH else table.find(language).code
 
 
 def hplt3(
@@ -139,3 +248,39 @@ def _config(language: str, codes: Mapping[str, str]) -> str:
         why = "has no code of two letters, by which this corpus names it"
         raise UserError(table.find(language).name, why=why)
     return code
+
+
+class Public(NamedTuple):
+    """A function that returns a corpus of a language, and the licence."""
+
+    source: Callable[[str], CorpusSource]
+    licence: str
+
+
+CORPORA = {
+    "fineweb2": Public(fineweb2, "ODC-By"),
+    "fineweb2_hq": Public(fineweb2_hq, "ODC-By"),
+    "finepdfs": Public(finepdfs, "ODC-By"),
+    "finepdfs_edu": Public(finepdfs_edu, "ODC-By"),
+    "finewiki": Public(finewiki, "CC BY-SA 4.0 and GFDL"),
+    "hplt3": Public(hplt3, "CC0"),
+    "hplt2": Public(hplt2, "CC0"),
+    "culturax": Public(culturax, "ODC-By and CC0"),
+    "mc4": Public(mc4, "ODC-By"),
+}
+
+
+def named(corpora: str) -> dict[str, Public]:
+    """Return the corpora that a list such as "fineweb2,finewiki" names, in its order.
+
+    Raises:
+      UserError: there is no such corpus, or one is named twice.
+    """
+    names = [name.strip() for name in corpora.split(",")]
+    for name in names:
+        if name not in CORPORA:
+            why = f"which there is not{nearest(name, CORPORA)}"
+            raise UserError("corpus", name, why, f"name some of {', '.join(CORPORA)}")
+        if names.count(name) > 1:
+            raise UserError("corpus", name, "which is named twice", "name it once")
+    return {name: CORPORA[name] for name in names}

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from common.new_files import commit_command
-from tasks.scaffold.files import fill, quoted
+from tasks.scaffold.files import fill, python, quoted
 from tasks.scaffold.starting_model import BYT5, T5, Model
 from tasks.scaffold.training_text import TrainingText
 
@@ -230,5 +230,5 @@ def _task(name: str, text: TrainingText) -> str:
 
 
 def _mixture(name: str, parts: Sequence[str]) -> str:
-    rates = ", ".join(f"{quoted(part)}: 1" for part in parts)
-    return f"mixtures.add(\n    {quoted(name)},\n    {{{rates}}},\n)\n"
+    rates = python(dict.fromkeys(parts, 1), " " * 4)
+    return f"mixtures.add(\n    {quoted(name)},\n    {rates},\n)\n"

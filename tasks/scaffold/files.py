@@ -82,3 +82,16 @@ def write(texts: dict[str, str], root: pathlib.Path, overwrite: bool) -> list[st
 def quoted(text: str) -> str:
     """Return a text as a string of Python, in double quotes."""
     return json.dumps(text, ensure_ascii=False)
+
+
+def python(value: object, indentation: str = "") -> str:
+    """Return plain data as Python with double quotes; a long dict has a line for each item."""
+    if isinstance(value, dict):
+        deeper = indentation + " " * 4
+        items = [f"{python(k)}: {python(v, deeper)}" for k, v in value.items()]
+        if any("\n" in item for item in items) or sum(map(len, items)) > 60:
+            return "".join(["{\n", *(f"{deeper}{item},\n" for item in items), f"{indentation}}}"])
+        return f"{{{', '.join(items)}}}"
+    if isinstance(value, tuple):
+        return f"({', '.join(map(python, value))})"
+    return quoted(value) if isinstance(value, str) else repr(value)

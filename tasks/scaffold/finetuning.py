@@ -19,7 +19,7 @@ from common.tables import counted
 from tasks.corpus.storage.names import portable_path
 from tasks.look.sample import Sample
 from tasks.rows import Rows
-from tasks.scaffold.files import fill, quoted
+from tasks.scaffold.files import fill, python, quoted
 from tasks.scaffold.starting_model import Model
 
 METRICS = ("sacrebleu", "chrf")
@@ -291,19 +291,6 @@ def gin_argument(text: str) -> str:
     """Return a text as a gin string in double quotes of a shell."""
     literal = repr(text).replace("!", r"\x21")  # which an interactive shell replaces
     return '"' + re.sub(r'([\\"$`])', r"\\\1", literal) + '"'
-
-
-def python(value: object, indentation: str = "") -> str:
-    """Return plain data as Python with double quotes; a long dict has a line for each item."""
-    if isinstance(value, dict):
-        deeper = indentation + " " * 4
-        items = [f"{python(k)}: {python(v, deeper)}" for k, v in value.items()]
-        if any("\n" in item for item in items) or sum(map(len, items)) > 60:
-            return "".join(["{\n", *(f"{deeper}{item},\n" for item in items), f"{indentation}}}"])
-        return f"{{{', '.join(items)}}}"
-    if isinstance(value, tuple):
-        return f"({', '.join(map(python, value))})"
-    return quoted(value) if isinstance(value, str) else repr(value)
 
 
 def first_characters(text: str, most: int = 80) -> str:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from common.new_files import commit_command
 from common.tables import amount, counted, data_size
-from tasks.scaffold.files import fill
+from tasks.scaffold.files import fill, python, quoted
 from tasks.scaffold.kinds import KINDS, Kind, Size
 from tasks.scaffold.training_text import GAP, TrainingText
 
@@ -163,37 +163,45 @@ class PretrainingRecipe(NamedTuple):
         return {**names, "language": self.text.about.partition(":")[0], "task": self.task}
 
     def _module(self) -> str:
-        """Return the module of the task, or of the tasks and the mixture of all phases."""
-        text, kind = self.text, self.kind
-        tasks = [self._task("", text.source, "" if kind.generates else f'"{kind.objective}"')]
-        imports = [text.imports]
+        """Return the module of the tasks and mixtures of all corpora and phases."""
+        text, kind, imports = self.text, self.kind, [self.text.imports]
+        statements = self._registration(self.task, "" if kind.generates else quoted(kind.objective))
         if self.phases:
-            tasks.append(self._task("_long", text.source, LONG_MASKING))
-            tasks.append(self._task("_best", text.best or text.source, DECAY_MASKING))
-            tasks.append(
+            best = f"{self.task}_best"
+            statements += self._registration(f"{self.task}_long", LONG_MASKING)
+            statements += self._task(best, text.best or text.source, DECAY_MASKING)
+            statements += (
                 "# Add your best corpora here: the rate falls while they are read.\n"
-                f'mixtures.add("{self.task}_decay", {{"{self.task}_best": 1.0}})'
+                f"mixtures.add({quoted(f'{self.task}_decay')}, {{{quoted(best)}: 1.0}})\n"
             )
             imports.append("from tasks.objectives.masked_lm import MaskedLM")
             imports.append("from tasks.objectives.masking import Masking")
         return fill(
             "pretrain.py",
             about=text.about,
-            package="corpora, mixtures" if self.phases else "corpora",
+            packages="corpora, mixtures" if self.phases or text.parts else "corpora",
             imports="\n".join(imports),
-            tasks="\n".join(map(str.rstrip, tasks)),
+            statements=statements,
         )
 
-    def _task(self, suffix: str, source: str, objective: str) -> str:
-        options = [f"objective={objective},"] * bool(objective)
-        options += ["cedilla=True,"] * self.text.cedilla
-        return fill(
-            "task.py",
-            task=self.task + suffix,
-            source=source,
-            vocabulary=self.vocabulary,
-            options="\n".join(options),
-        )
+    def _registration(self, name: str, objective: str) -> str:
+        """Return Python that registers a task, or the tasks of several corpora and their mixture.
+
+        Of a mixture, the first corpus is read throughout, and the others at most EPOCHS times.
+        """
+        parts = {f"{name}_{corpus}": source for corpus, source in self.text.parts.items()}
+        if not parts:
+            return self._task(name, self.text.source, objective)
+        tasks = "".join(self._task(task, source, objective) for task, source in parts.items())
+        rates, epochs = dict.fromkeys(parts, 1), dict.fromkeys([*parts][1:], EPOCHS)
+        dicts = (python(rates, " " * 4), f"epochs={python(epochs, ' ' * 4)}")
+        return tasks + _call("mixtures.add", quoted(name), *dicts)
+
+    def _task(self, name: str, source: str, objective: str) -> str:
+        """Return Python that registers a task of one corpus."""
+        options = [f"objective={objective}"] * bool(objective)
+        options += ["cedilla=True"] * self.text.cedilla
+        return _call("corpora.add", quoted(name), source, quoted(self.vocabulary), *options)
 
     def _later_phases(self) -> dict[str, str]:
         """Return the recipes of the second and the third phase, by name."""
@@ -287,3 +295,8 @@ class PretrainingRecipe(NamedTuple):
                 "add other corpora (tasks/languages/public.py)"
             )
         return lines
+
+
+def _call(function: str, *settings: str) -> str:
+    """Return Python that calls a function, a line for each setting."""
+    return "".join([f"{function}(\n", *(f"    {setting},\n" for setting in settings), ")\n"])

@@ -1,17 +1,18 @@
 """The text that a written task reads.
 
     text = language_text(table.find("czech"))
+    text = language_text(table.find("czech"), corpora="fineweb2,finewiki")
     text = own_text("/data/*.txt", name="uk")
     text.source, text.tokens      # Python that makes its source; about how many tokens it has
 
-It is a language of FineWeb-2, or the user's files.
+It is a language of FineWeb-2 or of several public corpora, or the user's files.
 """
 
 import dataclasses
 import re
 import shlex
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from common.errors import UserError
 from common.tables import data_size
@@ -39,7 +40,7 @@ class TrainingText:
     if nothing tells which that is) and `imports` are Python, `flags` are arguments of
     `vocabulary.train`, `summary` is for the terminal. `text_bytes` and `tokens` are rough; `sample`
     are texts of it, if it is the user's. `sentence` is the beginning of a text with two words
-    hidden.
+    hidden. `parts` are the sources of a mixture, by the corpus's name; `source` is then the first.
     """
 
     about: str
@@ -56,6 +57,7 @@ class TrainingText:
     sentence: str = ""
     best: str = ""
     sample: tuple[str, ...] = dataclasses.field(default=(), repr=False)
+    parts: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def tokens_of(self, pieces: int) -> float:
         """Return about how many tokens a vocabulary of so many pieces makes of it."""
@@ -94,8 +96,16 @@ def language_named(text: str) -> Language:
     return largest
 
 
-def language_text(language: Language, name: str | None = None) -> TrainingText:
-    """Return FineWeb-2's text of a language. The files are called `name`, else by the language."""
+def language_text(
+    language: Language, name: str | None = None, corpora: str | None = None
+) -> TrainingText:
+    """Return FineWeb-2's text of a language, or that of public corpora such as "hplt3,finewiki".
+
+    The files are called `name`, else by the language.
+
+    Raises:
+      UserError: there is no such corpus, or it lacks the language.
+    """
     words = unicodedata.normalize("NFKD", re.sub(r"\([^)]*\d.*?\)", "", language.name))
     ascii_words = words.encode("ascii", "ignore").decode()
     module = re.sub(r"\W+", "_", ascii_words.lower()).strip("_")
@@ -110,7 +120,7 @@ def language_text(language: Language, name: str | None = None) -> TrainingText:
     cedilla = language.code == "ron_Latn"
     flags = f"--corpus {FINEWEB2} --config {language.code} --max_documents {_VOCABULARY_DOCUMENTS}"
     flags += " --cedilla" if cedilla else ""
-    return TrainingText(
+    text = TrainingText(
         about=f"{language.name}: pretraining on FineWeb-2",
         module=name or module,
         short=name or short,
@@ -125,6 +135,38 @@ def language_text(language: Language, name: str | None = None) -> TrainingText:
         cedilla=cedilla,
         has_large_script=script in _LARGE_SCRIPTS,
         best=f'public.fineweb2("{language.code}", by_cluster=True)',
+    )
+    return _of_corpora(text, language, corpora) if corpora else text
+
+
+def _of_corpora(text: TrainingText, language: Language, corpora: str) -> TrainingText:
+    """Return FineWeb-2's text of a language with the public corpora that `corpora` names instead.
+
+    Its size is FineWeb-2's, of which FineWeb2-HQ has a part; others have none published here.
+    """
+    from tasks.languages import public  # TensorFlow comes with it, which takes seconds
+
+    named = public.named(corpora)
+    sources = {corpus: entry.source(language.code) for corpus, entry in named.items()}
+    first = next(iter(sources.values()))
+    flags = f"--corpus {shlex.quote(first.name)}" + f" --config {first.config}" * bool(first.config)
+    codes = {corpus: f'public.{corpus}("{language.code}")' for corpus in named}
+    share = 1.0
+    if "fineweb2_hq" in named and "fineweb2" not in named:
+        share = 1_000 * public.FINEWEB2_HQ[language.code] / language.documents
+    licences = ", ".join(f"{corpus} ({entry.licence})" for corpus, entry in named.items())
+    is_known = {"fineweb2", "fineweb2_hq"} & named.keys()
+    size = f"{data_size(share * language.text_bytes)} of text"
+    size += ", by FineWeb-2's figures" if is_known else ", taken from FineWeb-2's figures"
+    return dataclasses.replace(
+        text,
+        about=f"{language.name}: pretraining on {', '.join(named)}",
+        source=next(iter(codes.values())),
+        parts=codes if len(codes) > 1 else {},
+        text_bytes=share * text.text_bytes,
+        tokens=share * text.tokens,
+        flags=text.flags.replace(f"--corpus {FINEWEB2} --config {language.code}", flags),
+        summary=f"{language.name}, {language.code}: {licences}; {size}",
     )
 
 

@@ -29,6 +29,14 @@ def refuse(words):
         (["serbian"], "serbian", ...),
         (["czech", "--keep", "ron"], "--from and --keep", ...),
         (["czech", "--kind", "bert", "--size", "xl"], "--size", "xl"),
+        (["czech", "--from_corpora", "fineweb2,fineweb9"], "corpus", "fineweb9"),
+        (["czech", "--from_corpora", "finewiki,finewiki"], "corpus", "finewiki"),
+        (["romanian", "--from_corpora", "fineweb2_hq"], "language", "ron_Latn"),
+        (
+            ["czech", "--from_corpora", "hplt3", "--from", "x", "--keep", "all"],
+            "--from_corpora",
+            "hplt3",
+        ),
         (["czech", "--kind", "t5", "--from", "x", "--keep", "all"], "--kind", ...),
     ],
 )
@@ -82,7 +90,7 @@ def test_files_to_keep_are_read_as_the_flags_say(tmp_path):
     flags = argparse.Namespace(
         language="cs", corpus=None, column="text", documents=None, keep="eng=a.csv"
     )
-    flags.name = flags.kind = flags.size = flags.phases = None
+    flags.name = flags.kind = flags.size = flags.phases = flags.from_corpora = None
     new_language._check(flags)
 
 

@@ -84,3 +84,53 @@ def test_older_corpora_are_named_by_two_letters():
     assert public.fulg().column.name == "raw_content"
     with refuses("Abidji"):
         public.mc4("abi_Latn")
+
+
+def test_the_best_tenth_of_fineweb2_is_weighted_by_its_score():
+    assert len(public.FINEWEB2_HQ) == 20
+    source = public.fineweb2_hq("czech")
+    assert (source.name, source.config) == ("epfml/FineWeb2-HQ", "ces_Latn")
+    assert source.column.fields == ("text",)
+    counts = lambda column: [column.count_copies({"quality_score": s}) for s in (0.05, 0.2, 0.9)]
+    assert counts(public.fineweb2_hq("cs", least_score=0.1).column) == [0, 1, 1]
+    assert counts(public.fineweb2_hq("cs", copies={0.1: 1, 0.5: 3}).column) == [0, 1, 3]
+    with refuses("language", "romanian") as refusal:
+        public.fineweb2_hq("romanian")
+    assert "ces_Latn" in refusal.value.why
+    with refuses("least_score", 0.1):
+        public.fineweb2_hq("cs", least_score=0.1, copies={0.5: 3})
+
+
+def test_pdfs_are_named_as_fineweb2_names_languages_and_english():
+    scored = public.finepdfs("ro", least_score=0.8)
+    assert scored.column.fields == ("text", "full_doc_lid_score")
+    assert scored.column.count_copies({"full_doc_lid_score": 0.7}) == 0
+    for make, name in ((public.finepdfs, "finepdfs"), (public.finepdfs_edu, "finepdfs-edu")):
+        assert make("romanian").name == f"HuggingFaceFW/{name}"
+        assert (make("romanian").config, make("English").config) == ("ron_Latn", "eng_Latn")
+
+
+@pytest.mark.parametrize(
+    ("language", "code"),
+    [
+        *(("ro", "ro"), ("english", "en"), ("czech", "cs"), ("norwegian", "no"), ("nno", "nn")),
+        *(("chinese", "zh"), ("arz_Arab", "arz"), ("cebuano", "ceb"), ("filipino", "tl")),
+    ],
+)
+def test_wikipedias_have_codes_of_their_own(language, code):
+    source = public.finewiki(language)
+    assert (source.name, source.config) == ("HuggingFaceFW/finewiki", code)
+
+
+def test_a_wikipedia_in_another_script_is_refused():
+    with refuses("language", "srp_Latn") as refusal:
+        public.finewiki("srp_Latn")
+    assert "srp_Cyrl" in refusal.value.why
+
+
+@pytest.mark.parametrize("name", public.CORPORA)
+def test_every_corpus_by_name_has_czech_and_a_split_for_validation(name):
+    source = public.CORPORA[name].source("ces_Latn")
+    assert "validation" in source.catalog.names(RetryPolicy())
+    assert f"| {name} |" in public.__doc__
+    assert f"| {public.CORPORA[name].licence} |\n" in public.__doc__

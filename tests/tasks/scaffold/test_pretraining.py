@@ -16,7 +16,7 @@ from tasks.corpus.source import CorpusSource
 from tasks.languages import table
 from tasks.look.sample import draw
 from tasks.scaffold.kinds import KINDS
-from tasks.scaffold.pretraining import MOST_EPOCHS, PretrainingRecipe, suitable_size
+from tasks.scaffold.pretraining import EPOCHS, MOST_EPOCHS, PretrainingRecipe, suitable_size
 from tasks.scaffold.token_estimate import bytes_a_token
 from tasks.scaffold.training_text import language_text, own_text
 
@@ -66,6 +66,47 @@ def test_the_task_is_registered_by_its_module_and_passes_the_lint(tmp_path, lang
     if language:  # a path of the user may be long
         subprocess.run([*ruff, "check", *settings, str(file)], check=True)
         subprocess.run([*ruff, "format", "--check", "--line-length", "100", str(file)], check=True)
+
+
+@pytest.mark.parametrize("kind", ["t5", "bert"])
+def test_several_corpora_become_a_mixture_whose_first_is_read_throughout(tmp_path, kind):
+    text = language_text(table.find("czech"), "mixed_cs", "hplt3,finewiki,fineweb2_hq")
+    recipe = PretrainingRecipe(text, "tiny", kind)
+    files = recipe.files()
+    file = tmp_path / "mixed_cs.py"
+    file.write_text(files[f"tasks/{recipe.module}.py"])
+    assert f"MIXTURE_OR_TASK_NAME = '{recipe.task}'" in files[f"gin/{recipe.name}.gin"]
+    spec = importlib.util.spec_from_file_location("made_by_new_language", file)
+    names = [f"{recipe.task}_{corpus}" for corpus in text.parts]
+    bounded = [f"{name}_{EPOCHS}_epochs" for name in names[1:]]
+    try:
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))
+        mixture = seqio.MixtureRegistry.get(recipe.task)
+        assert {task.name for task in mixture.tasks} == {names[0], *bounded}
+        assert "sorted/ces_Latn.map" in seqio.TaskRegistry.get(names[0]).source.name
+    finally:
+        for name in (*names, *bounded):
+            if name in seqio.TaskRegistry.names():
+                seqio.TaskRegistry.remove(name)
+        if recipe.task in seqio.MixtureRegistry.names():
+            seqio.MixtureRegistry.remove(recipe.task)
+    checks = ["ruff", "check", "-q"], ["ruff", "format", "-q", "--check"]
+    for words in checks:
+        subprocess.run(
+            [sys.executable, "-m", *words, "--config", str(ROOT / "pyproject.toml"), str(file)],
+            check=True,
+        )
+    said = recipe.report([])
+    assert "--corpus '@https://data.hplt-project.org/three/sorted/ces_Latn.map" in said
+    assert "CC BY-SA 4.0" in said
+    assert text.tokens < text_of("czech").tokens
+
+
+def test_one_corpus_by_name_is_a_task():
+    text = language_text(table.find("czech"), corpora="finepdfs")
+    module = PretrainingRecipe(text, "tiny").files()["tasks/czech.py"]
+    assert 'public.finepdfs("ces_Latn")' in module
+    assert "mixtures" not in module
 
 
 @pytest.mark.parametrize(
