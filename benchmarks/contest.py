@@ -255,10 +255,10 @@ def train(trial: Trial, work: pathlib.Path) -> dict[str, Any]:
 def count_ngrams(work: pathlib.Path) -> dict[str, Any]:
     """Return what n-grams of the text that rows are trained on measure."""
     vocabulary = sentencepiece_vocabulary(str(work / VOCABULARY))
-    encoder, ids = text_encoder.vocabulary_encoder(vocabulary, "the vocabulary"), [SEPARATOR]
-    for text in itertools.chain(*texts_of(work, "train").values()):
-        ids += [*encoder.ids_of(text), SEPARATOR]
-    model = KneserNey(np.array(ids), PIECES)
+    encoder = text_encoder.vocabulary_encoder(vocabulary, "the vocabulary")
+    texts = itertools.chain(*texts_of(work, "train").values())
+    ids = [np.array([SEPARATOR, *encoder.ids_of(text)]) for text in texts]
+    model = KneserNey(np.concatenate(ids), PIECES)
     bits = bits_per_byte(NgramGuesser(encoder, model), hidden(work))
     return bits._asdict() | {"curve": [], "steps": 0, "parameters": model.size, "command": "run"}
 
