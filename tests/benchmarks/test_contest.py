@@ -1,0 +1,239 @@
+"""The text is checked and split by novels, a budget buys steps, and no trial is run twice."""
+
+import concurrent.futures
+import dataclasses
+import hashlib
+import json
+import socket
+import sys
+import time
+
+import pytest
+import seqio
+
+from benchmarks import contest
+from benchmarks.contest import BATCH, INPUTS, PIECES, RESULTS, ROWS, Row, Trial
+from common.errors import UserError
+from fakes.file_server import FileServer
+from fakes.paths import MINI, ROOT
+from fakes.refuses import refuses
+from t5x.examples.t5 import network
+from t5x.examples.t5gemma2 import network as gemma
+from t5x.monitoring import flops
+
+PAGE = ROOT / "docs" / "contest.md"
+TEI = '<TEI xmlns="http://www.tei-c.org/ns/1.0"><teiHeader><p>no text</p></teiHeader><text><body>'
+
+
+def result_of(trial: Trial, value: float, **others) -> dict:
+    """Return a line of results."""
+    curve = [[1.0, value + 1], [2.0, value]]
+    measured = {"value": value, "curve": curve, "steps": 1000, "parameters": 2, "lines": 3}
+    return trial._asdict() | measured | {"commit": "abc"} | others
+
+
+@pytest.fixture(autouse=True)
+def forgotten_tasks():
+    """Remove the tasks that a test has registered."""
+    yield
+    if sys.modules.pop("contest_tasks", None):
+        for objective in ("span_corruption", "ul2"):
+            seqio.TaskRegistry.remove(f"contest_{objective}")
+
+
+@pytest.fixture
+def novels(tmp_path, monkeypatch):
+    """Return a folder of 20 novels of text, whose checksums the contest has."""
+    folder = tmp_path / "collection"
+    folder.mkdir()
+    records = (MINI / "train-00000-of-00004.jsonl").read_text().splitlines()
+    lines = [json.loads(record)["text"] for record in records]
+    sums = ""
+    for i in range(20):
+        name = f"ROM{i:03}.xml"
+        body = "".join(f"<p>novel{i} {line}</p>" for line in lines[i::20])
+        text = TEI + body.replace("&", "&amp;") + "</body></text></TEI>"
+        (folder / name).write_text(text)
+        sums += f"{hashlib.sha256(text.encode()).hexdigest()}  {name}\n"
+    (tmp_path / "sums").write_text(sums)
+    monkeypatch.setattr(contest, "CHECKSUMS", tmp_path / "sums")
+    return folder
+
+
+@pytest.fixture
+def work(tmp_path):
+    """Return a folder with the bundled vocabulary in the place of the contest's."""
+    (tmp_path / "work" / "claims").mkdir(parents=True)
+    model = (MINI / "ro_mini.model").read_bytes()
+    (tmp_path / "work" / contest.VOCABULARY).write_bytes(model)
+    return tmp_path / "work"
+
+
+def test_novels_are_fetched_and_checked_and_some_are_held_out_as_a_whole(novels, work):
+    with FileServer(novels) as server:
+        for _ in range(2):
+            contest.main(["fetch", "--work", str(work), "--address", server.url])
+        assert len(server.asked) == 20
+    texts = {split: contest.texts_of(work, split) for split in ("train", "validation")}
+    assert [*texts["validation"]] == ["ROM005", "ROM015"]
+    assert len(texts["train"]) == 18
+    for name, parts in [*texts["train"].items(), *texts["validation"].items()]:
+        number = int(name[3:])
+        words = " ".join(parts).split()
+        assert {word for word in words if word.startswith("novel")} == {f"novel{number}"}
+        assert "no text" not in " ".join(parts)
+        assert all(len(part) >= contest.RECORD_CHARS for part in parts[:-1])
+    hidden = contest.hidden(work)
+    assert hidden == contest.hidden(work)
+    assert {word for text in hidden for word in text.words if "novel" in word} == {
+        "novel5",
+        "novel15",
+    }
+    assert max(len(" ".join(text.words)) for text in hidden) <= contest.MAX_CHARS
+    (work / "novels" / "ROM003.xml").write_text("other")
+    with refuses(str(work / "novels" / "ROM003.xml")):
+        contest.fetch(novels.as_uri(), work)
+
+
+def test_a_budget_buys_the_steps_whose_flop_the_trainer_counts(work, monkeypatch):
+    tasks = contest.TASKS.format(
+        objectives=["span_corruption", "ul2"], work=work, vocabulary=work / contest.VOCABULARY
+    )
+    (work / "contest_tasks.py").write_text(tasks)
+    monkeypatch.syspath_prepend(work)
+    counts = {
+        name: contest.step_flops(Trial(name, 0.1, 0), work) for name in ROWS if "n-" not in name
+    }
+    sizes = {"emb_dim": 128, "num_heads": 4, "head_dim": 32, "mlp_dim": 256, "vocab_size": PIECES}
+    layers = {
+        "num_encoder_layers": 4,
+        "num_decoder_layers": 4,
+        "mlp_activations": ("gelu", "linear"),
+    }
+    config = network.T5Config(**sizes, **layers)
+    expected = flops.step_flops(config, BATCH, INPUTS, 29)
+    assert counts["T5 1.1, Muon"] == counts["T5 1.1, one head of 128"] == expected
+    layers = {"num_encoder_layers": 5, "num_decoder_layers": 2}
+    config = gemma.T5Gemma2Config(**sizes, **layers, num_kv_heads=4)
+    assert counts["T5Gemma 2"] == flops.step_flops(config, BATCH, INPUTS, 29)
+    assert counts["T5 1.1, UL2"] > 1.3 * expected
+    assert counts["T5 1.1, encoder two thirds"] != expected
+    assert int(contest.BUDGET / expected) > 500
+
+
+def test_all_rates_come_first_then_the_seeds_of_the_best():
+    name, budget = "T5 1.1, Muon", 1e9
+    results, order = {}, []
+    while trials := contest.next_trials([name], results, budget):
+        order.append((trials[0].rate, trials[0].seed))
+        results[trials[0]] = result_of(trials[0], abs(trials[0].rate - 0.21))
+    assert order == [(0.1, 0), (0.2, 0), (0.4, 0), (0.2, 1), (0.2, 2)]
+    assert contest.next_trials([name], results, 2 * budget)
+
+
+def test_workers_never_run_the_same_trial(work, tmp_path, monkeypatch):
+    path, runs = tmp_path / "results.jsonl", []
+    trials = [Trial("T5 1.1, Muon", 0.1, seed) for seed in range(30)]
+
+    def run(trial, _):
+        runs.append(trial)
+        time.sleep(0.001)  # lets the others try
+        return result_of(trial, 2.0)
+
+    monkeypatch.setattr(contest, "result_of", run)
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        of_all = lambda _: [contest.run_claimed(trial, work, path) for trial in trials]
+        assert any(not all(ran) for ran in pool.map(of_all, range(8)))
+    assert sorted(runs) == trials == sorted(map(tuple, contest.read(path)))
+    assert not [*(work / "claims").iterdir()]
+
+
+def test_a_claim_of_a_dead_worker_is_taken_away_by_a_flag(work, tmp_path, monkeypatch):
+    path = tmp_path / "results.jsonl"
+    monkeypatch.setattr(contest, "ROWS", {"row": Row((), (0.0,), seeds=(0,))})
+    monkeypatch.setattr(contest, "result_of", lambda trial, _: result_of(trial, 2.0))
+    trial = Trial("row", 0.0, 0)
+    claim = work / "claims" / trial.name
+    claim.write_text(f"{socket.gethostname()} 1 now\n")
+    assert not contest.run_claimed(trial, work, path)
+    flags = ["run", "--work", str(work), "--results", str(path)]
+    contest.main([*flags, "--release", socket.gethostname()])
+    assert [*contest.read(path)] == [trial]
+    assert not claim.exists()
+
+
+def test_a_failed_trial_gives_its_claim_back(work, tmp_path, monkeypatch):
+    def fail(*_):
+        raise UserError(why="fails")
+
+    monkeypatch.setattr(contest, "result_of", fail)
+    with refuses():
+        contest.run_claimed(Trial("T5Gemma 2", 0.1, 0), work, tmp_path / "results.jsonl")
+    assert not [*(work / "claims").iterdir()]
+
+
+def test_the_table_has_the_mean_and_the_spread_of_the_seeds(tmp_path):
+    name, page = "T5 1.1, Adafactor of the recipe", tmp_path / "page.md"
+    trials = [Trial(name, 0.25, seed) for seed in range(3)]
+    trials += [Trial("T5Gemma 2", 0.05, 0), Trial("T5Gemma 2", 0.1, 0)]
+    lines = [result_of(trial, 2 + 0.1 * i) for i, trial in enumerate(trials)]
+    results = tmp_path / "results.jsonl"
+    results.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    page.write_text("before\n\n| row | x |\n|---|---|\n| old | 1 |\n\nafter\n")
+    picture = tmp_path / "picture.png"
+    flags = ["table", "--results", str(results), "--page", str(page), "--png", str(picture)]
+    contest.main(flags)
+    rows = page.read_text().splitlines()
+    assert f"| {name} | 2.100 ± 0.100 | 3 | 0.25, 1 of 1 tried | 1,000 | 2 | 3 | abc |" in rows
+    assert "| T5Gemma 2 | 2.300 | 1 | 0.05, 2 of 3 tried | 1,000 | 2 | 3 | abc |" in rows
+    assert "| T5 1.1, Muon | not run yet | | | | | | |" in rows
+    assert "old" not in page.read_text()
+    assert rows[0] == "before"
+    assert rows[-1] == "after"
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_page_has_the_table_of_the_results():
+    assert "\n".join(contest.table(contest.read(RESULTS), contest.BUDGET)) in PAGE.read_text()
+
+
+@pytest.mark.slow
+def test_a_contest_is_run_to_its_end_and_continues_after_a_kill(novels, tmp_path, monkeypatch):
+    work, results = tmp_path / "work", tmp_path / "results.jsonl"
+    for name, value in {
+        "PIECES": 600,
+        "VOCABULARY": "small.model",
+        "BATCH": 2,
+        "POINTS": 2,
+    }.items():
+        monkeypatch.setattr(contest, name, value)
+    monkeypatch.setattr(contest, "PASSAGES", 10)
+    first, second, *_ = ROWS
+    monkeypatch.setattr(contest, "ROWS", {name: ROWS[name] for name in (first, second)})
+    monkeypatch.setattr(contest, "ROWS", {
+        first: dataclasses.replace(ROWS[first], seeds=(0, 1)), second: ROWS[second],
+    })  # fmt: skip
+    contest.main(["fetch", "--work", str(work), "--address", novels.as_uri()])
+    flags = ["run", "--work", str(work), "--results", str(results), "--budget", "5e9"]
+    train = contest.call
+
+    def killed(work, module, *arguments):
+        train(work, module, *arguments)
+        raise KeyboardInterrupt  # after the last checkpoint, before it is measured
+
+    monkeypatch.setattr(contest, "call", killed)
+    with pytest.raises((KeyboardInterrupt, SystemExit)):
+        contest.main(flags)
+    assert not results.exists()
+    assert [*(work / "runs").iterdir()]
+    monkeypatch.setattr(contest, "call", train)
+    contest.main(flags)
+    lines = contest.read(results)
+    assert [(trial.row, trial.seed) for trial in lines] == [(first, 0), (first, 1), (second, 0)]
+    for line in lines.values():
+        assert 0 < line["value"] < 20
+    curve = next(iter(lines.values()))["curve"]
+    assert curve[-1][0] <= 5e9
+    assert len(curve) >= 2
+    contest.main(flags)
+    assert len(results.read_text().splitlines()) == 3
