@@ -246,7 +246,6 @@ def train(trial: Trial, work: pathlib.Path) -> dict[str, Any]:
         bits = bits_per_byte(model.load(models.SPAN_CORRUPTION), texts, ROWS[trial.row].prefix)
         curve.append([(model.step or 0) * count, bits.value])
     command = shlex.join(["python", "-m", "t5x.train", *flags]).replace(str(work), "WORK")
-    shutil.rmtree(values["MODEL_DIR"])
     return bits._asdict() | {
         "curve": curve, "steps": steps, "parameters": model.count_parameters(), "command": command
     }  # fmt: skip
@@ -311,6 +310,7 @@ def run_claimed(trial: Trial, work: pathlib.Path, path: pathlib.Path) -> bool:
             line = json.dumps(result_of(trial, work)) + "\n"
             with path.open("a") as file:
                 file.write(line)
+            shutil.rmtree(work / "runs" / trial.name, ignore_errors=True)
     finally:
         claim.unlink()
     return True
@@ -329,7 +329,7 @@ def table(results: Mapping[Trial, dict], budget: float) -> Iterator[str]:
         values, last = [line["value"] for line in lines], lines[-1]
         spread = f" ± {statistics.stdev(values):.3f}" if len(values) > 1 else ""
         cells = [name, f"{statistics.mean(values):.3f}{spread}", str(len(values))]
-        cells += [f"{last['rate']:g}, {tried} of {len(rates)} tried"]
+        cells += [f"{last['rate']:g}, {tried} of {len(rates)} tried" if last["rate"] else ""]
         cells += [f"{last[key]:,}" for key in ("steps", "parameters", "lines")]
         yield f"| {' | '.join([*cells, last['commit']])} |"
     yield from (f"| {name} | not built yet | | | | | | |" for name in PLANNED)

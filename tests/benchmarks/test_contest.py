@@ -201,7 +201,7 @@ def test_the_page_has_the_table_of_the_results():
 def test_a_contest_is_run_to_its_end_and_continues_after_a_kill(novels, tmp_path, monkeypatch):
     work, results = tmp_path / "work", tmp_path / "results.jsonl"
     for name, value in {
-        "PIECES": 600,
+        "PIECES": 640,
         "VOCABULARY": "small.model",
         "BATCH": 2,
         "POINTS": 2,

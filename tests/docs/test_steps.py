@@ -35,6 +35,7 @@ ELSEWHERE = {
     r"optimum|ct2-": "they need packages that nothing else does",
     r"s3://|s3fs|~/bucket": "tests/convert/test_bucket_upload.py; nothing mounts a bucket here",
     r"train\.sh summarize_base$": "it reads a data set of the hub",
+    r"benchmarks\.contest": "tests/benchmarks/test_contest.py, on novels of its own",
     r"launch/upstream\.sh|T5X_DIR=|gs://t5-data": "upstream is not on a package index",
 }
 
