@@ -56,6 +56,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "contest.jsonl"
 CHECKSUMS = ROOT / "benchmarks" / "novels.sha256"  # as sha256sum writes them
 COLLECTION = "COST-ELTeC/ELTeC-rom/418e9a9e92ade7656e191e71ccd99abf44e4763d/level1"
+ADDRESS = f"https://raw.githubusercontent.com/{COLLECTION}"
 TEI = "{http://www.tei-c.org/ns/1.0}"
 HELD_OUT = slice(5, None, 10)  # every tenth novel
 RECORD_CHARS = 2_000  # of a record of text, at least
@@ -89,7 +90,8 @@ class Row:
 T5, GEMMA = "gin/ro_t5x_tiny.gin", "gin/ro_t5gemma2_tiny.gin"
 ADAFACTOR, MUON = "gin/optimizers/adafactor.gin", "gin/optimizers/muon.gin"
 NETWORK, NOISE = "t5x/examples/t5gemma2/network.py", "tasks/objectives/ul2.py"
-UL2 = {"objective": "ul2", "prefix": "[R]"}
+LENGTHS = {"TASK_FEATURE_LENGTHS": {"inputs": INPUTS, "targets": 124}}  # of one example
+UL2 = {"objective": "ul2", "prefix": "[R]", "bindings": LENGTHS}
 ONE_HEAD = {"network.T5Config.num_heads": 1, "network.T5Config.head_dim": 128}
 LAYERS = {f"network.T5Config.num_{side}_layers": n for side, n in (("encoder", 6), ("decoder", 3))}
 ROWS = {
@@ -100,10 +102,10 @@ ROWS = {
     "T5Gemma 2": Row((GEMMA, ADAFACTOR), files=(NETWORK,)),
     "T5 1.1, one head of 128": Row((T5, ADAFACTOR), bindings=ONE_HEAD),
     "T5 1.1, encoder two thirds": Row((T5, ADAFACTOR), bindings=LAYERS),
-    "T5 1.1, UL2": Row((T5, ADAFACTOR), files=(NOISE,), **UL2),
-    "T5Gemma 2, UL2": Row((GEMMA, ADAFACTOR), files=(NETWORK, NOISE), **UL2),
+    "T5 1.1, UL2, one example a row": Row((T5, ADAFACTOR), files=(NOISE,), **UL2),
+    "T5Gemma 2, UL2, one example a row": Row((GEMMA, ADAFACTOR), files=(NETWORK, NOISE), **UL2),
 }
-PLANNED = ("T5 1.1, UL2 in rows that fit",)  # what the repository cannot do yet
+PLANNED = ("T5 1.1, UL2, two examples a row",)  # what the repository cannot do yet
 
 
 class Trial(NamedTuple):
@@ -194,8 +196,8 @@ def call(work: pathlib.Path, module: str, *arguments: object) -> None:
 def bindings(trial: Trial, work: pathlib.Path, steps: int) -> dict[str, Any]:
     """Return what the command binds after the gin files of the row."""
     row, path = ROWS[trial.row], str(work / VOCABULARY)
-    objective = registry.get_objective(row.objective)
-    targets = objective.lengths(INPUTS, vocabularies.sentencepiece(path)).targets
+    lengths = registry.get_objective(row.objective).lengths
+    targets = lengths(INPUTS, vocabularies.sentencepiece(path)).targets
     config = "T5Gemma2Config" if GEMMA in row.gin_files else "T5Config"
     return {
         "MODEL_DIR": str(work / "runs" / trial.name),
@@ -358,11 +360,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("action", choices=("fetch", "run", "table"))
     parser.add_argument("--work", type=lambda text: pathlib.Path(text).resolve())
-    parser.add_argument(
-        "--address",
-        default=f"https://raw.githubusercontent.com/{COLLECTION}",
-        help="folder of the novels",
-    )
+    parser.add_argument("--address", default=ADDRESS, help="folder of the novels")
     parser.add_argument("--results", type=pathlib.Path, default=RESULTS)
     parser.add_argument("--budget", type=float, default=BUDGET, help="FLOP of a trial")
     parser.add_argument("--only", default="", help="a regular expression of rows' names")
@@ -378,8 +376,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         results = read(flags.results)
         print(text := "\n".join(table(results, flags.budget)))
         if flags.page:
-            page = re.sub(r"(?m)^\| row \|.*(\n\|.*)*", text, flags.page.read_text())
-            flags.page.write_text(page)
+            page = flags.page.read_text()
+            flags.page.write_text(re.sub(r"(?m)^\| row \|.*(\n\|.*)*", text, page))
         if flags.png:
             draw(results, flags.budget, flags.png)
     else:
@@ -388,7 +386,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.path.insert(0, str(flags.work))
         (flags.work / "claims").mkdir(exist_ok=True)
         for claim in (flags.work / "claims").iterdir():
-            if claim.read_text().split()[0] == flags.release:
+            if claim.read_text().split()[:1] == [flags.release]:
                 claim.unlink()
         names = [*filter(re.compile(flags.only).search, ROWS)]
         while trials := next_trials(names, read(flags.results), flags.budget):
