@@ -16,6 +16,7 @@ ids = lambda path: str(path.relative_to(ROOT))
 USER_FILES = {
     *("gin/my_t5x_base.gin", "gin/my_t5x_tiny.gin", "launch/my_t5x_tiny.sh", "launch/env"),
     *("gin/uk_t5x_base.gin", "launch/uk_t5x_base.sh", "tasks/uk.py"),
+    *(f"launch/cs_modernbert_base{phase}.sh" for phase in ("", "_long", "_decay")),
     *("tasks/ka_umt5_small.py", "launch/ka_umt5_small.sh", "gin/ka_umt5_small_network.gin"),
     *("data/quality/train.csv", "tasks.my_task", "tasks/my_language.py", "tasks.my_language"),
     "vocabulary.model",  # a file of MODEL_DIR
