@@ -277,7 +277,7 @@ def supervise(
     if any:
         check_run(tpu, script, flags, is_recreated=True)
         archive = unsent_files(tpu, script, flags, send)
-        kind = {"spot": spot and not flex, "reserved": reserved, "flex": flex}
+        kind = {"spot": spot and not flex, "reserved": reserved and not flex, "flex": flex}
         if flex:
             pool.seconds_of(flex)
         fitting = pool.fitting_flags(script, flags, any.split(","))
@@ -321,12 +321,11 @@ class Supervision:
 
     def __exit__(self, kind: type | None, *_: object) -> None:
         """Delete all that was asked for, except after Ctrl-C, which leaves the run alone."""
-        if kind and issubclass(kind, KeyboardInterrupt):
+        self.unwanted = [offer.tpu for offer in self.offers]
+        if kind and issubclass(kind, KeyboardInterrupt) and self.tpu in self.unwanted:
+            self.unwanted.remove(self.tpu)
             left = f"{self.tpu.name} in {self.tpu.zone} and its run are left: the same command"
             say_when(f"{left} goes on, or {self.tpu.call('delete')}.")
-            self.unwanted = [offer.tpu for offer in self.offers if offer.tpu is not self.tpu]
-        else:
-            self.unwanted = [offer.tpu for offer in self.offers]
         while self.unwanted:
             self.unwanted = pool.clean(self.unwanted)
             if self.unwanted:

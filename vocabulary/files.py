@@ -9,6 +9,8 @@
 
 import os
 
+from etils import epath
+
 from common.errors import UserError
 from convert import hub
 from convert.formats.sentencepiece_model import MODEL_FILES
@@ -41,11 +43,12 @@ def find_model(path: str) -> str:
       UserError: there is none.
     """
     path = download(path)
-    if not os.path.isdir(path):
+    folder = epath.Path(path)
+    if not folder.is_dir():
         return path
-    for file in (os.path.join(path, name) for name in MODEL_FILES):
-        if os.path.exists(file):
-            return file
+    for name in MODEL_FILES:
+        if (folder / name).exists():
+            return str(folder / name)
     raise UserError(path, why=f"holds neither {' nor '.join(MODEL_FILES)}")
 
 
@@ -60,5 +63,6 @@ def find_tokenizer(path: str) -> str | None:
     path = download(path)
     if path.endswith("tokenizer.json"):
         return os.path.dirname(path) or "."
-    names = os.listdir(path) if os.path.isdir(path) else []
+    folder = epath.Path(path)
+    names = [file.name for file in folder.iterdir()] if folder.is_dir() else []
     return path if "tokenizer.json" in names and not {*MODEL_FILES} & {*names} else None

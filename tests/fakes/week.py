@@ -16,12 +16,12 @@ import time
 
 from fakes.gcloud import Cloud
 
-STEP_SECONDS = 600.0
+STEP_SECONDS = 1200.0
 START_SECONDS = 300.0
-PERIOD = 2  # steps between two checkpoints
+PERIOD = 1  # steps between two checkpoints
 ZONES = ("us-east5-a", "europe-west4-b")
 DEVICES = {"v6e-8": 8, "v6e-4": 4, "v4-8": 2, "v5litepod-1": 1}  # of the simulation
-AWAKE = 5  # polls after a change that are not jumped over
+AWAKE = 4  # polls after a change that are not jumped over
 
 
 class Week:
@@ -102,13 +102,17 @@ class Week:
         while int((self.folder / "reached").read_text() or 0) < step or (
             due > self.first and max(self.saved(), default=0) < due
         ):
-            assert pathlib.Path(f"/proc/{self.process}").exists(), f"the run died before {step}"
+            assert self.state(), f"the run died before step {step}: {self.output()}"
             assert time.monotonic() < end, f"the run does not come to step {step}"
             time.sleep(0.01)
         if step == self.steps:
             while "zombie" not in (state := self.state()) and state:
                 time.sleep(0.05)
             self.process = 0
+
+    def output(self):
+        logs = self.cloud.folder.glob("slices/*/0/origin/runs/.pod/output.txt")
+        return "".join(path.read_text()[-2000:] for path in logs)
 
     def state(self):
         try:

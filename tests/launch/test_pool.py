@@ -110,6 +110,17 @@ def test_after_ctrl_c_the_run_goes_on_and_the_same_command_takes_it_up(scarce):
     assert scarce.cloud.left() == set()
 
 
+def test_ctrl_c_before_a_slice_is_granted_leaves_no_request(scarce):
+    scarce.cloud.queue_ends(D, "WAITING_FOR_RESOURCES")
+    process = scarce.start("supervise", *RUN)
+    scarce.wait_for(lambda: len(scarce.cloud.calls("queued-resources create")), 4)
+    process.send_signal(2)
+    out, _ = process.communicate(timeout=240)
+    assert process.returncode == 130
+    assert "are left" not in out
+    assert scarce.cloud.left() == set()
+
+
 def test_a_flex_start_slice_saves_before_its_end_and_another_follows(scarce):
     process = scarce.start("supervise", *RUN, "--flex", "124s", STEPS="100000")
     first = scarce.cloud.folder / f"slices/{D}/about.json"
