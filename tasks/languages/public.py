@@ -13,13 +13,11 @@
 | finepdfs_edu | hub, HuggingFaceFW/finepdfs-edu (69 languages) | the same | ODC-By |
 | finewiki | hub, HuggingFaceFW/finewiki | the same | CC BY-SA 4.0 and GFDL |
 | hplt3 | data.hplt-project.org/three | the same | CC0 |
-| hplt2 | hub, HPLT/HPLT2.0_cleaned | the same | CC0 |
 | culturax | hub, uonlp/CulturaX (gated) | the same | ODC-By and CC0 |
-| mc4 | hub, allenai/c4 | its split validation | ODC-By |
 | fulg | hub, faur-ai/fulg (Romanian) | the same | ODC-By |
 
 All take codes as FineWeb-2 has them (see `tasks.languages.table`); HPLT's codes are the same for
-most languages, and CulturaX and mC4 also take their own, such as no or iw. Nothing is read before a
+most languages, and CulturaX and FineWiki also take their own, such as no. Nothing is read before a
 run. Held-out documents are never trained on; to read them, all documents before them are read too.
 FineWeb2-HQ is a part of FineWeb-2, and FinePDFs-edu of FinePDFs; CORPORA has those of all languages
 by name. Names and columns of the first five are those of their pages on the hub and of their
@@ -43,33 +41,16 @@ CLUSTER_COPIES: dict[str, dict[float, int]] = {
     "minhash_cluster_size": {1: 1, 2: 2, 3: 3, 5: 5, 100: 8, 1000: 1}
 }
 # Configurations that are called otherwise than `table.Language.tag`.
-MC4_CODES = {"nb": "no", "he": "iw", "fil": "fil", "ceb": "ceb", "haw": "haw", "pbt": "ps"}
 CULTURAX_CODES = {"nb": "no", "fil": "tl", "pbt": "ps"}
-# Configurations of FineWiki, the codes of Wikipedias, that no code of `table` is.
-WIKI_CODES = {"nb": "no", "fil": "tl", "pbt": "ps"}
+WIKI_CODES = CULTURAX_CODES | {"eng": "en"}
 # Thousands of documents of FineWeb2-HQ (https://huggingface.co/datasets/epfml/FineWeb2-HQ/viewer).
 FINEWEB2_HQ = {
-    "rus_Cyrl": 55_200,
-    "cmn_Hani": 54_200,
-    "deu_Latn": 43_100,
-    "spa_Latn": 40_100,
-    "jpn_Jpan": 34_200,
-    "fra_Latn": 32_200,
-    "ita_Latn": 21_200,
-    "por_Latn": 18_100,
-    "pol_Latn": 13_400,
-    "nld_Latn": 12_900,
-    "ind_Latn": 8_910,
-    "tur_Latn": 8_580,
-    "ces_Latn": 6_000,
-    "arb_Arab": 5_560,
-    "fas_Arab": 5_110,
-    "hun_Latn": 4_530,
-    "swe_Latn": 4_380,
-    "ell_Grek": 4_350,
-    "dan_Latn": 4_080,
-    "vie_Latn": 4_000,
-}
+    "arb_Arab": 5_560, "ces_Latn": 6_000, "cmn_Hani": 54_200, "dan_Latn": 4_080, "deu_Latn": 43_100,
+    "ell_Grek": 4_350, "fas_Arab": 5_110, "fra_Latn": 32_200, "hun_Latn": 4_530, "ind_Latn": 8_910,
+    "ita_Latn": 21_200, "jpn_Jpan": 34_200, "nld_Latn": 12_900, "pol_Latn": 13_400,
+    "por_Latn": 18_100, "rus_Cyrl": 55_200, "spa_Latn": 40_100, "swe_Latn": 4_380,
+    "tur_Latn": 8_580, "vie_Latn": 4_000,
+}  # fmt: skip
 HPLT3_LIST = "@https://data.hplt-project.org/three/sorted/{code}.map"
 HPLT3_QUALITY = (5, 10)  # the least and the highest quality of a file
 
@@ -133,51 +114,32 @@ def fineweb2_hq(
 
 
 def finepdfs(language: str, least_score: float | None = None) -> CorpusSource:
-    """Return FinePDFs' documents of a language, the text of PDF files; English too.
+    """Return FinePDFs' documents of a language, the text of PDF files.
 
-    Args:
-      language: see `table.find`.
-      least_score: leave out documents whose language was recognized with less confidence, of 1.
+    `least_score` leaves out documents whose language was recognized with less confidence, of 1.
 
     Raises:
       UserError: there is no such language.
     """
     copies = None if least_score is None else {"full_doc_lid_score": {least_score: 1}}
-    column = Column("text", copies=copies)
-    code = _code(language, "eng_Latn")
+    column, code = Column("text", copies=copies), table.find(language).code
     return CorpusSource("HuggingFaceFW/finepdfs", code, column=column, held_out=HELD_OUT)
 
 
 def finepdfs_edu(language: str) -> CorpusSource:
-    """Return the documents of FinePDFs that teach most, by their authors' scores; English too.
-
-    Raises:
-      UserError: there is no such language.
-    """
-    code = _code(language, "eng_Latn")
+    """Return the documents of FinePDFs that teach most, by their authors' scores."""
+    code = table.find(language).code
     return CorpusSource("HuggingFaceFW/finepdfs-edu", code, held_out=HELD_OUT)
 
 
 def finewiki(language: str) -> CorpusSource:
-    """Return FineWiki's articles, of the Wikipedia in a language; English too.
+    """Return FineWiki's articles of a language, or of English, "en".
 
     Raises:
       UserError: there is no such language, or its Wikipedia is in another script.
     """
-    code = "en"
-    if language.strip().casefold() not in table.ENGLISH:
-        entry = table.find(language)
-        codes = (entry.tag, entry.code.partition("_")[0])
-        code = next((code for code in codes if code and table.find(code) == entry), "")
-        if not code:
-            why = f"whose Wikipedia is that of {table.find(codes[1]).code}"
-            raise UserError("language", language, why)
-    return CorpusSource("HuggingFaceFW/finewiki", WIKI_CODES.get(code, code), held_out=HELD_OUT)
-
-
-def _code(language: str, english: str) -> str:
-    """Return a language's code in FineWeb-2, or the one of English, which FineWeb-2 lacks."""
-    return english if language.strip().casefold() in table.ENGLISH else table.find(language).code
+    code = table.code_of(language, WIKI_CODES)
+    return CorpusSource("HuggingFaceFW/finewiki", code, held_out=HELD_OUT)
 
 
 def hplt3(
@@ -213,41 +175,22 @@ def hplt3(
     return CorpusSource(files=files, column=column, held_out=HELD_OUT)
 
 
-def hplt2(code: str) -> CorpusSource:
-    """Return HPLT 2.0's cleaned documents of a language."""
-    return CorpusSource("HPLT/HPLT2.0_cleaned", code, held_out=HELD_OUT)
-
-
 def culturax(language: str) -> CorpusSource:
     """Return CulturaX's documents of a language; its conditions must be accepted on the hub.
 
     Raises:
       UserError: there is no such language, or it has no code of two letters.
     """
-    return CorpusSource("uonlp/CulturaX", _config(language, CULTURAX_CODES), held_out=HELD_OUT)
-
-
-def mc4(language: str) -> CorpusSource:
-    """Return mC4's documents of a language.
-
-    Raises:
-      UserError: there is no such language, or it has no code of two letters.
-    """
-    splits = ("train", "validation")
-    return CorpusSource("allenai/c4", _config(language, MC4_CODES), splits=splits)
+    code = table.code_of(language, CULTURAX_CODES)
+    if len(code) > 2:
+        why = "has no code of two letters, by which this corpus names it"
+        raise UserError(table.find(language).name, why=why)
+    return CorpusSource("uonlp/CulturaX", code, held_out=HELD_OUT)
 
 
 def fulg() -> CorpusSource:
     """Return the Romanian documents of FuLG."""
     return CorpusSource("faur-ai/fulg", column="raw_content", held_out=HELD_OUT)
-
-
-def _config(language: str, codes: Mapping[str, str]) -> str:
-    code = table.code_of(language, codes)
-    if len(code) > 2 and code not in codes.values():
-        why = "has no code of two letters, by which this corpus names it"
-        raise UserError(table.find(language).name, why=why)
-    return code
 
 
 class Public(NamedTuple):
@@ -264,9 +207,7 @@ CORPORA = {
     "finepdfs_edu": Public(finepdfs_edu, "ODC-By"),
     "finewiki": Public(finewiki, "CC BY-SA 4.0 and GFDL"),
     "hplt3": Public(hplt3, "CC0"),
-    "hplt2": Public(hplt2, "CC0"),
     "culturax": Public(culturax, "ODC-By and CC0"),
-    "mc4": Public(mc4, "ODC-By"),
 }
 
 

@@ -112,15 +112,20 @@ def _size(language: Language) -> int:
 def code_of(text: str, others: Mapping[str, str]) -> str:
     """Return a corpus's code for a language: its tag, else the code of three letters.
 
-    `others` maps these to the codes of a corpus that has its own, and `text` may be one of them.
+    `others` maps these to the codes of a corpus that has its own, and `text` may be one of them. A
+    tag is that of the largest of several languages: Egyptian Arabic is not ar, but arz.
 
     Raises:
-      UserError: as `find`.
+      UserError: as `find`; or both codes mean the language in another script.
     """
     if (own_code := text.strip().casefold()) in others.values():
         return own_code
     language = find(text)
-    code = language.tag or language.code.partition("_")[0]
+    codes = (language.tag, language.code.partition("_")[0])
+    code = next((code for code in codes if code and find(code) == language), None)
+    if code is None:
+        why = f"which this corpus has as {find(codes[1]).code}"
+        raise UserError("language", text, why, "name that")
     return others.get(code, code)
 
 
