@@ -210,6 +210,14 @@ class CorpusTask(seqio.Task):
         return []
 
 
+class CorpusMixture(seqio.Mixture):
+    """A seqio mixture that can compare the corpora of its tasks."""
+
+    def look(self, split: str) -> list[CheckResult]:
+        """Return what they have in common, as lines of a table."""
+        return []
+
+
 def labels_of(task: seqio.Task) -> Mapping[str, str]:
     """Return what the model writes for each label of a classifier; empty for other tasks."""
     return task.labels() if isinstance(task, CorpusTask) else {}

@@ -20,15 +20,22 @@ import seqio
 import tensorflow as tf
 
 from common.errors import UserError
+from common.source import CorpusMixture
+from common.tables import CheckResult
+from tasks.look import overlap
 from tasks.task import Task, note
 
 
-class RatedMixture(seqio.Mixture):
+class RatedMixture(CorpusMixture):
     """A mixture with a table of shares by phase, see `t5x.input_pipeline.mixed`."""
 
     def __init__(self, *args, phases: Mapping[int, Mapping[str, float]], **kwargs):
         super().__init__(*args, **kwargs)
         self.phases = phases
+
+    def look(self, split: str) -> list[CheckResult]:
+        """Return what its corpora have in common, see `tasks.look.overlap`."""
+        return [overlap.look(self.tasks, split)] if len(self.tasks) > 1 else []
 
     def get_dataset(self, *args, **kwargs) -> tf.data.Dataset:
         """Return seqio.Mixture's dataset; raise UserError if its rates change with the step."""

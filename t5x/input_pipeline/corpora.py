@@ -12,7 +12,7 @@ import seqio
 from absl import logging
 
 from common.errors import UserError
-from common.source import EPOCHS, CorpusTask, Source, source_of
+from common.source import EPOCHS, CorpusMixture, CorpusTask, Source, source_of
 from common.tables import CheckResult
 from t5x.input_pipeline.config import DatasetConfig
 from t5x.multihost.broadcast import broadcast_from_first
@@ -67,12 +67,15 @@ class Corpora:
         return [f"Corpus of {name}, split {split!r}: {s}." for name, s in sentences.items() if s]
 
     def looks(self) -> dict[str, list[CheckResult]]:
-        """Return what a sample of each corpus shows, by task; one host reads it for all."""
+        """Return what samples show of each task, and of a mixture; one host reads them for all."""
         cfg = self.cfg
 
         def look() -> dict[str, list[dict[str, Any]]]:
             rows = lambda task: task.look(cfg.split, cfg.task_feature_lengths, cfg.pack)
-            return {task.name: [vars(row) for row in rows(task)] for task in self._corpus_tasks()}
+            looks = {task.name: [vars(row) for row in rows(task)] for task in self._corpus_tasks()}
+            if looks and isinstance(cfg.provider, CorpusMixture):
+                looks[cfg.provider.name] = [vars(row) for row in cfg.provider.look(cfg.split)]
+            return looks
 
         tables = broadcast_from_first(look)
         return {name: [CheckResult(**row) for row in rows] for name, rows in tables.items()}

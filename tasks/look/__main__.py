@@ -7,7 +7,8 @@
 It prints the figures of a sample (lengths, tokens a word, unknown characters, what is left out and
 why, how far the records are mixed), ten documents and ten examples with their spans marked, and
 writes the same in full as an HTML page. The sample is spread over the corpus, and nothing is read
-beyond it. For a corpus without a task there are its documents and what is found in them.
+beyond it. For a corpus without a task there are its documents and what is found in them, and for a
+mixture which share of the documents of each of its corpora is in another.
 """
 
 if __name__ == "__main__":  # before any library writes to stderr
@@ -20,7 +21,9 @@ import os
 import re
 from collections.abc import Sequence
 
-from common import arguments
+import seqio
+
+from common import arguments, tables
 from common.errors import UserError, guarded
 from common.new_files import replace_file
 from common.secrets import public
@@ -28,14 +31,14 @@ from tasks import registered
 from tasks.corpus import slices
 from tasks.corpus.source import CorpusSource
 from tasks.corpus.storage import names
-from tasks.look import page, sample, sampling
+from tasks.look import overlap, page, sample, sampling
 
 
 def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     """Return the flags."""
     parser = arguments.parser("python -m tasks.look", __doc__)
     add = parser.add_argument
-    about = "a registered task's name; or a folder, file, pattern, address or hub name"
+    about = "a registered task or mixture; or a folder, file, pattern, address or hub name"
     add("corpus", type=arguments.text, metavar="TASK_OR_CORPUS", help=about)
     add("--config", help="configuration of a hub corpus")
     about = "column of the text of a corpus, or a template of several, {title}\\n{body}"
@@ -64,6 +67,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     name = re.sub(r"\W+", "_", public(flags.corpus)).strip("_")
     path = flags.html or arguments.result_path(f"look_{name}.html")
     arguments.check_output_file("--html", path)
+    if not is_corpus(flags.corpus):
+        registered.load(flags.module or registered.every_module(), flags.gin_bindings)
+        if flags.corpus in seqio.MixtureRegistry.names():
+            tasks = seqio.MixtureRegistry.get(flags.corpus).tasks
+            print(tables.table([overlap.look(tasks, flags.split)]))
+            return
     drawn = draw_texts(flags) if is_corpus(flags.corpus) else draw(flags)
     print(page.render_text(drawn))
     replace_file(path, page.render_html(drawn).encode())

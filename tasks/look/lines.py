@@ -21,7 +21,7 @@ from tasks import vocabularies
 from tasks.corpus.records.counts import CODED, EXTRA_COPIES, NOTES, SKIPS
 from tasks.corpus.records.formats import contents_of
 from tasks.corpus.storage.files import CorpusFile
-from tasks.look import sampling, signs
+from tasks.look import overlap, sampling, signs
 from tasks.look.sample import Sample, draw
 from tasks.look.size import Tokens
 from tasks.text.words import unit
@@ -137,6 +137,11 @@ def _written_texts(sample: Sample) -> list[str]:
     """Return the documents, without the copies that a column requests."""
     texts = ["\n".join(document.values()) for document in sample.documents]
     return [*dict.fromkeys(texts)] if sample.counts.get(EXTRA_COPIES) else texts
+
+
+def evaluation_sets(sample: Sample) -> CheckResult:
+    """Judge whether the texts hold sentences that models are measured on."""
+    return overlap.evaluation(_written_texts(sample))
 
 
 def scripts(sample: Sample) -> CheckResult:
@@ -278,6 +283,7 @@ CORPUS_LINES: tuple[Callable[[Sample], CheckResult], ...] = (
     records,
     characters,
     repetition,
+    evaluation_sets,
     scripts,
 )
 LINES = (*CORPUS_LINES, pieces, unknown_pieces, targets, labels, example)
