@@ -11,11 +11,11 @@ Secrets are passwords and signatures in addresses, and tokens of the hub and of 
 
 import re
 
+_PROJECT = r"(?!project=[\w:-]+(?:[\s.]|$))"  # links to the console of a cloud have it
 _SECRETS = [
     (re.compile(r"(?<=://)[^/\s'\"]*@"), ""),  # user and password
-    # any query but the project in a link to the cloud's console
-    (re.compile(r"(https?://[^\s?'\"<>]*)\?(?!project=[\w:-]+(?:[\s.]|$))[^\s'\"<>)\]]+"), r"\1?…"),
-    (re.compile(r"\?[\w.%~-]+=[^\s'\"<>)\]]*"), "?…"),  # one after a path alone
+    (re.compile(rf"(https?://[^\s?'\"<>]*)\?{_PROJECT}[^\s'\"<>)\]]+"), r"\1?…"),  # any query
+    (re.compile(rf"\?{_PROJECT}[\w.%~-]+=[^\s'\"<>)\]]*"), "?…"),  # one after a path alone
     (re.compile(r"\b(hf_|gh[oprsu]_|github_pat_|glpat-)[\w-]{16,}"), r"\1…"),
 ]
 _SIGNED = re.compile(

@@ -182,7 +182,7 @@ def look(script: str, flags: list[str], origin: Origin) -> Look:
     changed = names("diff", "--name-only", "-z", commit)
     with contextlib.suppress(Failed):  # of another history; else what others changed is no lack
         changed &= names("diff", "--name-only", "-z", git("merge-base", commit, "HEAD").strip())
-    lacking, missing, elsewhere = [], {}, {}
+    lacking, missing, elsewhere = list[str](), dict[str, str](), dict[str, str]()
     for path, setting in needed.items():
         if os.path.isabs(path):
             (elsewhere if os.path.exists(path) else missing)[path] = setting

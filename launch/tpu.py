@@ -477,9 +477,9 @@ CREATE_OPTIONS = {
 }
 
 
-def run_options(settings: dict[str, str], do: Any) -> argparse.ArgumentParser:
+def run_options(settings: dict[str, str], do: Any) -> Parser:
     """Return the parser of the options of `run` or `supervise`, before or after the script."""
-    options = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    options = Parser(add_help=False, allow_abbrev=False)
     about = "copy what is not committed to all workers, over the last push"
     options.add_argument("--send", action="store_true", help=about)
     if do is supervise:
@@ -518,8 +518,7 @@ def parser(settings: dict[str, str]) -> argparse.ArgumentParser:
     parsers[create].add_argument("type", help="such as v4-32 or v6e-16, as the grant's letter says")
     for name, about in CREATE_OPTIONS.items():
         default = bool(settings.get(f"TPU_{name.upper()}"))
-        option = {"action": "store_true", "default": default, "help": about}
-        parsers[create].add_argument(f"--{name}", **option)
+        parsers[create].add_argument(f"--{name}", action="store_true", default=default, help=about)
     for do in (run, supervise):
         parsers[do].add_argument("script", help="such as launch/ro_t5x_base.sh")
         about = "go to the script; --gin.NAME=value sets a setting"

@@ -32,6 +32,8 @@ MODEL = str(MINI / "ro_mini.model")
         ("https://a.org/b.jsonl?raw&key=word", "https://a.org/b.jsonl?…"),
         ("('https://a.org/b.jsonl?word', 404)", "('https://a.org/b.jsonl?…', 404)"),
         ("/b.jsonl?key=word is 404", "/b.jsonl?… is 404"),
+        ("https://a.org/x?project=p&key=word", "https://a.org/x?…"),
+        ("https://a.org/x?project=my-12 then retry", "https://a.org/x?project=my-12 then retry"),
         ("hf_wordwordwordwordword is used", "hf_… is used"),
         ("ghp_wordwordwordwordword is used", "ghp_… is used"),
         ("github_pat_wordword_wordwordwordword", "github_pat_…"),

@@ -14,7 +14,7 @@ import pytest
 from fakes.gcloud import ALPHA_FLAGS, FLAGS
 from fakes.shell import executable, sentence
 from fakes.simulated_pod import ZONE, Pod, flags_of
-from launch import tpu
+from launch import slices, tpu
 from t5x.checkpointing import layout
 
 # --- supervising a run
@@ -212,6 +212,24 @@ def test_a_slice_with_one_silent_worker_is_not_created_again_while_the_others_tr
     out, err = process.communicate(timeout=240)
     assert (process.returncode, "ro was stopped by tpu.py stop" in out) == (0, True), err
     assert not pair.cloud.calls("tpu-vm delete")
+
+
+# --- what gcloud says
+
+DISABLED = """SSH: Attempting to connect to worker 0...
+ERROR: (gcloud.compute.tpus.tpu-vm.describe) PERMISSION_DENIED: Cloud TPU API has not been used in \
+project 12 before or it is disabled. Enable it by visiting https://console.developers.google.com/\
+apis/api/tpu.googleapis.com/overview?project=12 then retry.
+- '@type': type.googleapis.com/google.rpc.Help
+  links:
+  - description: Google developers console API activation
+"""
+
+
+def test_an_error_of_gcloud_is_shown_whole(capsys):
+    done = subprocess.CompletedProcess([], 1, "", DISABLED)
+    slices.say(slices.why(done))
+    assert capsys.readouterr().out == DISABLED.partition("\n")[2]
 
 
 # --- the real trainer
