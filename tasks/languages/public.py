@@ -13,12 +13,15 @@
 | finepdfs_edu | hub, HuggingFaceFW/finepdfs-edu (69 languages) | the same | ODC-By |
 | finewiki | hub, HuggingFaceFW/finewiki | the same | CC BY-SA 4.0 and GFDL |
 | hplt3 | data.hplt-project.org/three | the same | CC0 |
+| hplt2 | hub, HPLT/HPLT2.0_cleaned | the same | CC0 |
 | culturax | hub, uonlp/CulturaX (gated) | the same | ODC-By and CC0 |
+| mc4 | hub, allenai/c4 | its split validation | ODC-By |
 | fulg | hub, faur-ai/fulg (Romanian) | the same | ODC-By |
 
 All take codes as FineWeb-2 has them (see `tasks.languages.table`); HPLT's codes are the same for
-most languages, and CulturaX and FineWiki also take their own, such as no. Nothing is read before a
-run. Held-out documents are never trained on; to read them, all documents before them are read too.
+most languages, and CulturaX, FineWiki and mC4 also take their own, such as no. Nothing is read
+before a run. Held-out documents are never trained on; to read them, all documents before them are
+read too.
 FineWeb2-HQ is a part of FineWeb-2, and FinePDFs-edu of FinePDFs; CORPORA has those of all languages
 by name. Names and columns of the first five are those of their pages on the hub and of their
 authors' programs (github.com/epfml/fineweb2-hq, github.com/huggingface/finepdfs), and were not
@@ -41,6 +44,7 @@ CLUSTER_COPIES: dict[str, dict[float, int]] = {
     "minhash_cluster_size": {1: 1, 2: 2, 3: 3, 5: 5, 100: 8, 1000: 1}
 }
 # Configurations that are called otherwise than `table.Language.tag`.
+MC4_CODES = {"nb": "no", "he": "iw", "fil": "fil", "ceb": "ceb", "haw": "haw", "pbt": "ps"}
 CULTURAX_CODES = {"nb": "no", "fil": "tl", "pbt": "ps"}
 WIKI_CODES = CULTURAX_CODES | {"eng": "en"}
 # Thousands of documents of FineWeb2-HQ (https://huggingface.co/datasets/epfml/FineWeb2-HQ/viewer).
@@ -175,17 +179,37 @@ def hplt3(
     return CorpusSource(files=files, column=column, held_out=HELD_OUT)
 
 
+def hplt2(code: str) -> CorpusSource:
+    """Return HPLT 2.0's cleaned documents of a language."""
+    return CorpusSource("HPLT/HPLT2.0_cleaned", code, held_out=HELD_OUT)
+
+
 def culturax(language: str) -> CorpusSource:
     """Return CulturaX's documents of a language; its conditions must be accepted on the hub.
 
     Raises:
       UserError: there is no such language, or it has no code of two letters.
     """
-    code = table.code_of(language, CULTURAX_CODES)
-    if len(code) > 2:
+    code = _short_code(language, CULTURAX_CODES)
+    return CorpusSource("uonlp/CulturaX", code, held_out=HELD_OUT)
+
+
+def mc4(language: str) -> CorpusSource:
+    """Return mC4's documents of a language.
+
+    Raises:
+      UserError: there is no such language, or it has no code of two letters.
+    """
+    code = _short_code(language, MC4_CODES)
+    return CorpusSource("allenai/c4", code, splits=("train", "validation"))
+
+
+def _short_code(language: str, codes: Mapping[str, str]) -> str:
+    code = table.code_of(language, codes)
+    if len(code) > 2 and code not in codes.values():
         why = "has no code of two letters, by which this corpus names it"
         raise UserError(table.find(language).name, why=why)
-    return CorpusSource("uonlp/CulturaX", code, held_out=HELD_OUT)
+    return code
 
 
 def fulg() -> CorpusSource:
@@ -207,7 +231,9 @@ CORPORA = {
     "finepdfs_edu": Public(finepdfs_edu, "ODC-By"),
     "finewiki": Public(finewiki, "CC BY-SA 4.0 and GFDL"),
     "hplt3": Public(hplt3, "CC0"),
+    "hplt2": Public(hplt2, "CC0"),
     "culturax": Public(culturax, "ODC-By and CC0"),
+    "mc4": Public(mc4, "ODC-By"),
 }
 
 

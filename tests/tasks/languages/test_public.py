@@ -73,15 +73,18 @@ def test_documents_of_hplt3_are_repeated_by_the_quality_of_their_file():
                 public.hplt3("ces_Latn", **settings)
 
 
-def test_culturax_is_named_by_two_letters():
-    assert public.culturax("ces_Latn").config == "cs"
-    assert public.culturax("norwegian").config == "no"
-    assert public.culturax("hebrew").config == "he"
-    assert public.culturax("filipino").config == public.culturax("tl").config == "tl"
+def test_older_corpora_are_named_by_two_letters():
+    assert public.culturax("ces_Latn").config == public.mc4("czech").config == "cs"
+    assert public.culturax("norwegian").config == public.mc4("norwegian").config == "no"
+    assert (public.culturax("hebrew").config, public.mc4("hebrew").config) == ("he", "iw")
+    assert (public.culturax("filipino").config, public.mc4("filipino").config) == ("tl", "fil")
+    assert (public.culturax("tl").config, public.mc4("iw").config) == ("tl", "iw")
+    assert public.hplt2("ces_Latn").config == "ces_Latn"
     assert public.fulg().column.name == "raw_content"
     for language, name in (("abi_Latn", "Abidji"), ("arz_Arab", "Egyptian Arabic")):
-        with refuses(name):
-            public.culturax(language)
+        for make in (public.culturax, public.mc4):
+            with refuses(name):
+                make(language)
 
 
 def test_the_best_tenth_of_fineweb2_is_weighted_by_its_score():
