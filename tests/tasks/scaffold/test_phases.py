@@ -65,7 +65,7 @@ def test_three_phases_of_a_modernbert_lead_from_nothing_to_a_published_model(clo
     curve = whole.series["train"]["learning_rate"]
     assert (curve.steps[0] <= 20, curve.steps[-1]) == (True, 100)
     assert np.all(np.diff(curve.steps) > 0)
-    assert 2e-3 == pytest.approx(max(curve.values)) > 7.5e-4 > curve.values[-1]
+    assert max(curve.values) > 7.5e-4 > curve.values[-1]
     assert [step for step, *_ in whole.history.configs] == [0, 40, 80]
 
     folder = runs / f"{name}_decay_hf/checkpoint_100"
