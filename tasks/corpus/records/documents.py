@@ -227,7 +227,7 @@ class Columns(Column):
     ):
         super().__init__(", ".join(columns.values()))
         self.group = next(iter(columns.values())) if group is None else group
-        feature_of = {column: feature for feature, column in reversed(columns.items())}
+        feature_of = {column: feature for feature, column in [*columns.items()][::-1]}
         self.split_by = (feature_of.get(self.group, _GROUP),) if self.group else tuple(columns)
         if _GROUP in self.split_by:  # a template, since a group may be a number
             column = self.group if "{" in self.group else f"{{{self.group}}}"
