@@ -230,8 +230,8 @@ class Columns(Column):
         feature_of = {column: feature for feature, column in [*columns.items()][::-1]}
         self.split_by = (feature_of.get(self.group, _GROUP),) if self.group else tuple(columns)
         if _GROUP in self.split_by:  # a template, since a group may be a number
-            column = self.group if "{" in self.group else f"{{{self.group}}}"
-            columns = {**columns, _GROUP: column}
+            is_name = not any(sign in self.group for sign in "{}!:")
+            columns = {**columns, _GROUP: f"{{{self.group}}}" if is_name else self.group}
         self._clean, self._lists = dict(clean or {}), dict(lists or {})
         self._columns = {feature: Column(name) for feature, name in columns.items()}
         self.features = tuple(columns)
