@@ -35,7 +35,8 @@ class RatedMixture(CorpusMixture):
 
     def look(self, split: str) -> list[CheckResult]:
         """Return what its corpora have in common, see `tasks.look.overlap`."""
-        return [overlap.look(self.tasks, split)] if len(self.tasks) > 1 else []
+        tasks = [task for task in self.tasks if split in task.splits]
+        return [overlap.look(tasks, split)] if len(tasks) > 1 else []
 
     def get_dataset(self, *args, **kwargs) -> tf.data.Dataset:
         """Return seqio.Mixture's dataset; raise UserError if its rates change with the step."""
