@@ -56,7 +56,7 @@ class Week:
 
     def find_run(self):
         """Notice that a run was started on a slice."""
-        for name in self.slices():
+        for name in (name for name, about in self.slices().items() if about["state"] == "READY"):
             path = self.cloud.home(name, 0) / "origin/runs/.pod/run.json"
             about = json.loads(path.read_text()) if path.exists() else {}
             if about.get("process", self.process) != self.process and "status" not in about:
