@@ -176,6 +176,15 @@ def test_a_wrong_call_is_one_sentence(call, named, idle):
     assert named in refusal
 
 
+def test_the_help_of_a_command_says_what_each_of_its_words_means(idle):
+    for command in ("create", "setup", "run", "supervise", "status", "logs", "stop", "delete"):
+        text = idle.do(command, "--help")
+        entries = re.split(r"\n  (?=\S)", text.partition("positional arguments:")[2])[1:]
+        assert len(entries) > 2
+        for entry in entries:
+            assert len(entry.split()) > 2, (command, entry)
+
+
 def test_without_words_the_commands_are_shown(idle):
     process = idle.ask()
     assert process.returncode == 2
