@@ -198,7 +198,7 @@ def evaluation(texts: Sequence[str]) -> CheckResult:
     for text in texts:
         document = codes(text)
         hits = ((n, hashes.keys() & runs(document, n).tolist()) for n, hashes in sentences.items())
-        match = next((sentences[n][min(found)] for n, found in hits if found), None)
+        match = next((sentences[n][min(keys)] for n, keys in hits if keys), None)
         matches += [match] if match else []
     figure = f"{len(matches):,} of {counted(len(texts), 'document')} hold sentences of "
     figure += f"{', '.join(sets)}"
