@@ -87,16 +87,16 @@ def interpreter() -> str:
 def needed_files(script: str, flags: list[str]) -> dict[str, str]:
     """Return the setting that names each path that a run reads, "" for code and gin files."""
     python, recipe = interpreter(), recipe_of(script, flags)
-    listed = names("ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *FOLDERS)
     if not (recipe and python):
-        return dict.fromkeys(sorted(listed), "")
+        others = ["--cached", "--others", "--exclude-standard"]
+        return dict.fromkeys(sorted(names("ls-files", "-z", *others, "--", *FOLDERS)), "")
     command = [python, "-m", "preflight.files", f"--gin_file={recipe}", *flags]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     if done.returncode:
         reason = ["no reason", *done.stderr.splitlines()][-1]
         raise Failed(f"{recipe} cannot be read: {reason.replace('Error: ', '', 1)}")
     lines = (line.partition("\t") for line in done.stdout.splitlines())
-    scripts = sorted(path for path in listed if path.startswith("launch/"))
+    scripts = sorted(names("ls-files", "-z", "--", "launch"))  # they call each other
     return {**dict.fromkeys([script, *scripts], ""), **{path: name for path, _, name in lines}}
 
 

@@ -125,6 +125,7 @@ def recipe(ready):
 
 def test_of_a_known_recipe_only_its_files_count(ready, recipe):
     write(ready, "tasks/other.py")
+    write(ready, "launch/other.sh")
     ready.do(*RECIPE_RUN, "--gin.A=1", "--roll_call_seconds=9")
     asked = (ready.clone / "asked").read_text()
     assert asked == "-m preflight.files --gin_file=gin/mine.gin --gin.A=1 --roll_call_seconds=9\n"
