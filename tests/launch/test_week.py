@@ -13,7 +13,6 @@ import random
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.util.tensor_util import make_ndarray
@@ -30,6 +29,10 @@ RECIPE = (
 import fakes.pace
 train_script.train.actions = {{'TRAIN': [@fakes.pace.Pace()]}}
 utils.SaveCheckpointConfig.period = {week.PERIOD}
+TASK_FEATURE_LENGTHS = {{'inputs': 18, 'targets': 18}}  # so that the corpus is not read twice
+# A low rate: rounding differs with the number of devices, and grows from step to step.
+utils.create_learning_rate_scheduler.factors = 'constant'
+utils.create_learning_rate_scheduler.base_learning_rate = 0.005
 """
 )
 LINE = "--xla_force_host_platform_device_count"
@@ -72,7 +75,7 @@ def figures(run, name):
 
 
 @pytest.mark.slow
-def test_a_week_of_churn_trains_what_an_undisturbed_run_does(tmp_path):
+def test_a_week_of_churn_trains_what_an_unpod.run_dir_does(tmp_path):
     weather = churn(seed=5)
     lives = [end - start for start, end, *_ in weather]
     steps = int(0.85 * sum(lives) / week.STEP_SECONDS) // week.PERIOD * week.PERIOD
@@ -145,7 +148,7 @@ def test_a_week_of_churn_trains_what_an_undisturbed_run_does(tmp_path):
         f"{steps * week.STEP_SECONDS / granted:.1%} of {granted / HOUR:.0f} h"
     )
     assert max(differences) < 1e-5
-    epoch = "data/epoch/ro_mini_span_corruption"
-    np.testing.assert_array_equal(
-        [*figures(pod.run_dir, epoch).values()], [*figures(quiet.run, epoch).values()]
-    )
+    assert figures(quiet.run, "data/epoch/ro_mini_span_corruption")[steps] < 1, "each once"
+    rows = [sorted(p.glob(f"checkpoint_{steps}/dataset/*.npz")) for p in (pod.run_dir, quiet.run)]
+    for mine, theirs in zip(*rows, strict=True):  # begun rows of each shard
+        assert mine.read_bytes() == theirs.read_bytes()
