@@ -75,7 +75,7 @@ def figures(run, name):
 
 
 @pytest.mark.slow
-def test_a_week_of_churn_trains_what_an_unpod.run_dir_does(tmp_path):
+def test_a_week_of_churn_trains_what_an_undisturbed_run_does(tmp_path):
     weather = churn(seed=5)
     lives = [end - start for start, end, *_ in weather]
     steps = int(0.85 * sum(lives) / week.STEP_SECONDS) // week.PERIOD * week.PERIOD
