@@ -26,8 +26,6 @@ import pathlib
 import re
 import shlex
 import shutil
-import signal
-import socket
 import statistics
 import subprocess
 import sys
@@ -42,7 +40,7 @@ import numpy as np
 from benchmarks.kneser_ney import SEPARATOR, KneserNey, NgramGuesser
 from common.errors import UserError, guarded
 from convert.run.vocabulary import sentencepiece_vocabulary
-from evaluation import measures, models, text_encoder
+from evaluation import measures, models, text_encoder, trials
 from evaluation.guesser import Guesser
 from evaluation.hidden_text import HiddenText, cut_passages, hide_spans
 from preflight.aot import recipe_step
@@ -64,7 +62,6 @@ PASSAGES, MAX_CHARS = 900, 400  # measured passages, about as long as what is tr
 BATCH, INPUTS, PIECES = 64, 128, 4096
 BUDGET = 6e13  # FLOP of a trial: about ten minutes of two cores
 POINTS = 8  # checkpoints of a trial, which make its curve
-POLL_S = 60.0  # between two looks at what other workers have finished
 VOCABULARY = f"novels_{PIECES}.model"
 TASKS = """from tasks import corpora
 from tasks.corpus.source import CorpusSource
@@ -119,8 +116,8 @@ class Trial(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name of its folder and its claim."""
-        return re.sub(r"[^\w.]+", "_", "_".join(map(str, self)))
+        """The name of its folder."""
+        return trials.name_of(self)
 
 
 # The text: records of novels that are trained on, and passages of the others.
@@ -266,11 +263,11 @@ def count_ngrams(work: pathlib.Path) -> dict[str, Any]:
 
 
 def result_of(trial: Trial, work: pathlib.Path) -> dict[str, Any]:
-    """Run a trial; return its line of results."""
+    """Run a trial; return what its line of results has."""
     row, started = ROWS[trial.row], time.monotonic()
     result = train(trial, work) if row.gin_files else count_ngrams(work)
     commit = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
-    return trial._asdict() | result | {
+    return result | {
         "seconds": round(time.monotonic() - started),
         "lines": sum(len((ROOT / name).read_text().splitlines()) for name in row.files),
         "commit": subprocess.check_output(commit, cwd=ROOT, text=True).strip(),
@@ -281,42 +278,18 @@ def result_of(trial: Trial, work: pathlib.Path) -> dict[str, Any]:
 # Which trials, by whom, and what they say.
 
 
-def read(path: pathlib.Path) -> dict[Trial, dict[str, Any]]:
-    """Return the results by trial."""
-    lines = map(json.loads, path.read_text().splitlines() if path.exists() else [])
-    return {Trial(*(line[name] for name in Trial._fields)): line for line in lines}
-
-
 def sweep(name: str, results: Mapping[Trial, dict], budget: float) -> list[list[Trial]]:
     """Return the trials of all rates of a row, and those of all seeds at the best rate by now."""
-    trials = [Trial(name, rate, ROWS[name].seeds[0], budget) for rate in ROWS[name].rates]
-    best = min(trials, key=lambda t: results[t]["value"] if t in results else math.inf)
-    return [trials, [best._replace(seed=seed) for seed in ROWS[name].seeds]]
+    rates = [Trial(name, rate, ROWS[name].seeds[0], budget) for rate in ROWS[name].rates]
+    best = min(rates, key=lambda t: results[t]["value"] if t in results else math.inf)
+    return [rates, [best._replace(seed=seed) for seed in ROWS[name].seeds]]
 
 
 def next_trials(names: Iterable[str], results: Mapping[Trial, dict], budget: float) -> list[Trial]:
     """Return the trials that can be run now: of each row all rates, then the seeds of the best."""
     sweeps = (sweep(name, results, budget) for name in names)
-    trials = (seeds if results.keys() >= {*rates} else rates for rates, seeds in sweeps)
-    return [trial for trial in itertools.chain(*trials) if trial not in results]
-
-
-def run_claimed(trial: Trial, work: pathlib.Path, path: pathlib.Path) -> bool:
-    """Run a trial and add its line to the results; return False if another worker has it."""
-    try:
-        with (claim := work / "claims" / trial.name).open("x") as file:
-            file.write(f"{socket.gethostname()} {os.getpid()} {time.ctime()}\n")
-    except FileExistsError:
-        return False
-    try:
-        if trial not in read(path):  # it may have finished before it was claimed
-            line = json.dumps(result_of(trial, work)) + "\n"
-            with path.open("a") as file:
-                file.write(line)
-            shutil.rmtree(work / "runs" / trial.name, ignore_errors=True)
-    finally:
-        claim.unlink()
-    return True
+    sets = (seeds if results.keys() >= {*rates} else rates for rates, seeds in sweeps)
+    return [trial for trial in itertools.chain(*sets) if trial not in results]
 
 
 def table(results: Mapping[Trial, dict], budget: float) -> Iterator[str]:
@@ -373,7 +346,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if flags.action == "fetch":
         fetch(flags.address, flags.work)
     elif flags.action == "table":
-        results = read(flags.results)
+        results = trials.read(flags.results, Trial)
         print(text := "\n".join(table(results, flags.budget)))
         if flags.page:
             page = flags.page.read_text()
@@ -381,17 +354,13 @@ def main(argv: Sequence[str] | None = None) -> None:
         if flags.png:
             draw(results, flags.budget, flags.png)
     else:
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # gives the claim back
         program_cache.keep_programs(os.environ)
         sys.path.insert(0, str(flags.work))
-        (flags.work / "claims").mkdir(exist_ok=True)
-        for claim in (flags.work / "claims").iterdir():
-            if claim.read_text().split()[:1] == [flags.release]:
-                claim.unlink()
         names = [*filter(re.compile(flags.only).search, ROWS)]
-        while trials := next_trials(names, read(flags.results), flags.budget):
-            if not any(run_claimed(trial, flags.work, flags.results) for trial in trials):
-                time.sleep(POLL_S)
+        pending = lambda results: next_trials(names, results, flags.budget)
+        run = lambda trial: result_of(trial, flags.work)
+        clean = lambda trial: shutil.rmtree(flags.work / "runs" / trial.name, ignore_errors=True)
+        trials.run_all(Trial, pending, run, clean, flags.work, flags.results, flags.release)
 
 
 if __name__ == "__main__":

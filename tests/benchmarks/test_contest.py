@@ -1,20 +1,17 @@
-"""The text is checked and split by novels, a budget buys steps, and no trial is run twice."""
+"""The text is checked and split by novels, a budget buys steps, and the best rate has all seeds."""
 
-import concurrent.futures
 import dataclasses
 import hashlib
 import json
-import socket
 import sys
-import time
 
 import pytest
 import seqio
 
 import gin
 from benchmarks import contest
-from benchmarks.contest import BATCH, INPUTS, PIECES, RESULTS, ROWS, Row, Trial
-from common.errors import UserError
+from benchmarks.contest import BATCH, INPUTS, PIECES, RESULTS, ROWS, Trial
+from evaluation import trials
 from fakes.file_server import FileServer
 from fakes.paths import MINI, ROOT
 from fakes.refuses import refuses
@@ -127,59 +124,18 @@ def test_a_budget_buys_the_steps_whose_flop_the_trainer_counts(work, monkeypatch
 def test_all_rates_come_first_then_the_seeds_of_the_best():
     name, budget = "T5 1.1, Muon", 1e9
     results, order = {}, []
-    while trials := contest.next_trials([name], results, budget):
-        order.append((trials[0].rate, trials[0].seed))
-        results[trials[0]] = result_of(trials[0], abs(trials[0].rate - 0.21))
+    while pending := contest.next_trials([name], results, budget):
+        order.append((pending[0].rate, pending[0].seed))
+        results[pending[0]] = result_of(pending[0], abs(pending[0].rate - 0.21))
     assert order == [(0.1, 0), (0.2, 0), (0.4, 0), (0.2, 1), (0.2, 2)]
     assert contest.next_trials([name], results, 2 * budget)
 
 
-def test_workers_never_run_the_same_trial(work, tmp_path, monkeypatch):
-    path, runs = tmp_path / "results.jsonl", []
-    trials = [Trial("T5 1.1, Muon", 0.1, seed) for seed in range(30)]
-
-    def run(trial, _):
-        runs.append(trial)
-        time.sleep(0.001)  # lets the others try
-        return result_of(trial, 2.0)
-
-    monkeypatch.setattr(contest, "result_of", run)
-    with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        of_all = lambda _: [contest.run_claimed(trial, work, path) for trial in trials]
-        assert any(not all(ran) for ran in pool.map(of_all, range(8)))
-    assert sorted(runs) == trials == sorted(map(tuple, contest.read(path)))
-    assert not [*(work / "claims").iterdir()]
-
-
-def test_a_claim_of_a_dead_worker_is_taken_away_by_a_flag(work, tmp_path, monkeypatch):
-    path = tmp_path / "results.jsonl"
-    monkeypatch.setattr(contest, "ROWS", {"row": Row((), (0.0,), seeds=(0,))})
-    monkeypatch.setattr(contest, "result_of", lambda trial, _: result_of(trial, 2.0))
-    trial = Trial("row", 0.0, 0)
-    claim = work / "claims" / trial.name
-    claim.write_text(f"{socket.gethostname()} 1 now\n")
-    assert not contest.run_claimed(trial, work, path)
-    flags = ["run", "--work", str(work), "--results", str(path)]
-    contest.main([*flags, "--release", socket.gethostname()])
-    assert [*contest.read(path)] == [trial]
-    assert not claim.exists()
-
-
-def test_a_failed_trial_gives_its_claim_back(work, tmp_path, monkeypatch):
-    def fail(*_):
-        raise UserError(why="fails")
-
-    monkeypatch.setattr(contest, "result_of", fail)
-    with refuses():
-        contest.run_claimed(Trial("T5Gemma 2", 0.1, 0), work, tmp_path / "results.jsonl")
-    assert not [*(work / "claims").iterdir()]
-
-
 def test_the_table_has_the_mean_and_the_spread_of_the_seeds(tmp_path):
     name, page = "T5 1.1, Adafactor of the recipe", tmp_path / "page.md"
-    trials = [Trial(name, 0.25, seed) for seed in range(3)]
-    trials += [Trial("T5Gemma 2", 0.05, 0), Trial("T5Gemma 2", 0.1, 0)]
-    lines = [result_of(trial, 2 + 0.1 * i) for i, trial in enumerate(trials)]
+    planned = [Trial(name, 0.25, seed) for seed in range(3)]
+    planned += [Trial("T5Gemma 2", 0.05, 0), Trial("T5Gemma 2", 0.1, 0)]
+    lines = [result_of(trial, 2 + 0.1 * i) for i, trial in enumerate(planned)]
     results = tmp_path / "results.jsonl"
     results.write_text("".join(json.dumps(line) + "\n" for line in lines))
     page.write_text("before\n\n| row | x |\n|---|---|\n| old | 1 |\n\nafter\n")
@@ -197,7 +153,7 @@ def test_the_table_has_the_mean_and_the_spread_of_the_seeds(tmp_path):
 
 
 def test_the_page_has_the_table_of_the_results():
-    assert "\n".join(contest.table(contest.read(RESULTS), contest.BUDGET)) in PAGE.read_text()
+    assert "\n".join(contest.table(trials.read(RESULTS, Trial), contest.BUDGET)) in PAGE.read_text()
 
 
 @pytest.mark.slow
@@ -231,7 +187,7 @@ def test_a_contest_is_run_to_its_end_and_continues_after_a_kill(novels, tmp_path
     assert [*(work / "runs").iterdir()]
     monkeypatch.setattr(contest, "call", train)
     contest.main(flags)
-    lines = contest.read(results)
+    lines = trials.read(results, Trial)
     assert [(trial.row, trial.seed) for trial in lines] == [(first, 0), (first, 1), (second, 0)]
     for line in lines.values():
         assert 0 < line["value"] < 20

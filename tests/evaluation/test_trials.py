@@ -1,0 +1,97 @@
+"""Workers that share a folder run each trial once, and give back what they have not finished."""
+
+import concurrent.futures
+import socket
+import time
+from typing import NamedTuple
+
+import pytest
+
+from common.errors import UserError
+from evaluation import trials
+from fakes.refuses import refuses
+
+
+class Trial(NamedTuple):
+    name: str
+    seed: int
+
+
+TRIALS = [Trial("a text", seed) for seed in range(30)]
+
+
+def nothing(_) -> None:
+    """Leave what a trial has left."""
+
+
+@pytest.fixture
+def work(tmp_path):
+    (tmp_path / "claims").mkdir()
+    return tmp_path
+
+
+def test_workers_never_run_the_same_trial(work):
+    path, runs, cleaned = work / "results.jsonl", [], []
+
+    def run(trial):
+        runs.append(trial)
+        time.sleep(0.001)  # lets the others try
+        return {"value": trial.seed}
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        claimed = lambda trial: trials.run_claimed(trial, run, cleaned.append, work, path)
+        of_all = lambda _: [claimed(trial) for trial in TRIALS]
+        assert any(not all(ran) for ran in pool.map(of_all, range(8)))
+    assert sorted(runs) == TRIALS
+    results = trials.read(path, Trial)
+    assert sorted(results) == TRIALS
+    assert all(line["value"] == trial.seed for trial, line in results.items())
+    assert {*cleaned} == {*TRIALS}
+    assert not [*(work / "claims").iterdir()]
+
+
+def test_what_a_trial_has_left_is_removed_after_its_line_is_written(work):
+    path, lines = work / "results.jsonl", []
+    clean = lambda trial: lines.append(trials.read(path, Trial)[trial])
+    assert trials.run_claimed(TRIALS[0], lambda _: {"value": 2}, clean, work, path)
+    assert lines == [{"name": "a text", "seed": 0, "value": 2}]
+
+
+def test_a_claim_of_a_dead_worker_is_taken_away_on_request(work):
+    path = work / "results.jsonl"
+    pending = lambda results: [trial for trial in TRIALS[:2] if trial not in results]
+    run = lambda trial: {"value": trial.seed}
+    claim = work / "claims" / trials.name_of(TRIALS[0])
+    claim.write_text(f"{socket.gethostname()} 1 now\n")
+    assert not trials.run_claimed(TRIALS[0], run, nothing, work, path)
+    others = work / "claims" / "of_another_host"
+    others.write_text("elsewhere 1 now\n")
+    results = trials.run_all(Trial, pending, run, nothing, work, path, socket.gethostname())
+    assert sorted(results) == TRIALS[:2]
+    assert [*(work / "claims").iterdir()] == [others]
+
+
+def test_a_failed_trial_gives_its_claim_back(work):
+    def fail(_):
+        raise UserError(why="fails")
+
+    with refuses():
+        trials.run_claimed(TRIALS[0], fail, nothing, work, work / "results.jsonl")
+    assert not [*(work / "claims").iterdir()]
+    assert not trials.read(work / "results.jsonl", Trial)
+
+
+def test_trials_that_others_have_are_waited_for(work, monkeypatch):
+    """The other worker finishes meanwhile."""
+    path = work / "results.jsonl"
+    claim = work / "claims" / trials.name_of(TRIALS[0])
+    claim.write_text("elsewhere 1 now\n")
+
+    def finish(_):
+        claim.unlink()
+        trials.run_claimed(TRIALS[0], lambda _: {"by": "elsewhere"}, nothing, work, path)
+
+    monkeypatch.setattr(time, "sleep", finish)
+    pending = lambda results: [trial for trial in TRIALS[:2] if trial not in results]
+    results = trials.run_all(Trial, pending, lambda _: {"by": "here"}, nothing, work, path)
+    assert [results[trial]["by"] for trial in TRIALS[:2]] == ["elsewhere", "here"]
