@@ -106,6 +106,7 @@ def train(
     eval_period: int,
     relative_steps: int | None = None,
     cooldown_from: str | None = None,
+    cooldown_restore_dataset: bool = True,
     stats_period: int | None = None,
     random_seed: int | None,
     use_hardware_rng: bool = False,
@@ -137,6 +138,8 @@ def train(
         `total_steps`; None or 0 for `total_steps`. A run that resumes counts from where it began.
       cooldown_from: a checkpoint of another run to branch off, whose rate is to fall to zero over
         `relative_steps`; instead of `checkpoint_cfg.restore`. See `t5x.start.cooldown`.
+      cooldown_restore_dataset: whether the branch goes on at the data position of `cooldown_from`;
+        if not, its corpora begin, in the order of its own seed.
       stats_period: steps between log entries, default `eval_period`.
       random_seed: of initial values, dropout and data; None draws one.
       use_hardware_rng: random bits from the accelerator's generator, which are fast, but differ
@@ -172,7 +175,9 @@ def train(
         "infer_eval": infer_eval_dataset_cfg,
     }
     watch, actions = watch or Watch(), actions or {}
-    checkpoint_cfg = cooldown.branch(cooldown_from, relative_steps, model_dir, checkpoint_cfg)
+    checkpoint_cfg = cooldown.branch(
+        cooldown_from, relative_steps, model_dir, checkpoint_cfg, cooldown_restore_dataset
+    )
     save, evaluates = checkpoint_cfg.save, bool(train_eval_dataset_cfg or infer_eval_dataset_cfg)
     total_steps = last_step(model_dir, total_steps, relative_steps, checkpoint_cfg.restore)
     plan = training_plan(total_steps, eval_period, stats_period, save, evaluates)

@@ -100,7 +100,11 @@ def build() -> argparse.Namespace:
     with as_main(module):
         run = gin.get_configurable(module.train)()
     run.checkpoint_cfg = cooldown.branch(
-        run.cooldown_from, run.relative_steps, run.model_dir, run.checkpoint_cfg
+        run.cooldown_from,
+        run.relative_steps,
+        run.model_dir,
+        run.checkpoint_cfg,
+        run.cooldown_restore_dataset,
     )
     run.total_steps = last_step(
         run.model_dir, run.total_steps, run.relative_steps, run.checkpoint_cfg.restore

@@ -22,8 +22,11 @@ def branch(
     relative_steps: int | None,
     model_dir: str,
     checkpoint_cfg: CheckpointConfig,
+    restore_dataset: bool = True,
 ) -> CheckpointConfig:
     """Return the configuration that starts at `cooldown_from`; None leaves it as it is.
+
+    Without `restore_dataset` the branch begins its corpora, in the order of its own seed.
 
     When the branch resumes, the source's checkpoint is not needed any more: it has its own. Raise
     UserError if its name has no step, the branch has no end, or `model_dir` is the source run.
@@ -52,7 +55,7 @@ def branch(
             "the run of train.cooldown_from, which would then train on from the cooldown",
             "set MODEL_DIR to another folder",
         )
-    restore = RestoreCheckpointConfig(path, mode="specific", restore_dataset=True)
+    restore = RestoreCheckpointConfig(path, mode="specific", restore_dataset=restore_dataset)
     return dataclasses.replace(checkpoint_cfg, restore=restore)
 
 

@@ -26,6 +26,11 @@ def test_a_branch_starts_from_its_source_and_its_data_position():
     )
 
 
+def test_a_branch_may_begin_its_corpora():
+    arguments = ("runs/long/checkpoint_70", 10, "runs/x", CheckpointConfig(SAVE, PUBLIC))
+    assert not cooldown.branch(*arguments, restore_dataset=False).restore.restore_dataset
+
+
 REFUSED = {
     "no step in its name": (("runs/long", 10, "runs/x"), "COOLDOWN_FROM"),
     "no end": (("runs/long/checkpoint_7", None, "x"), "TRAIN_STEPS_RELATIVE"),
