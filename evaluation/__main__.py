@@ -64,6 +64,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     about = "length of a passage, default 1000"
     add("--max_chars", type=arguments.integer(200), default=1000, help=about)
     add("--seed", type=arguments.integer(0), default=0, help="another one hides other words")
+    about = "also write the bits and the bytes of each passage"
+    add("--per_passage", action="store_true", help=about)
     about = "where the figures are written, default runs/evaluation.json"
     add("--out", type=arguments.text, metavar="JSON", help=about)
     _evaluate(parser.parse_args(argv))
@@ -85,7 +87,7 @@ def _evaluate(flags: argparse.Namespace) -> None:
     rows: list[dict[str, Any]] = []
     for model in candidates:
         guesser = model.load(model.objective(flags.objective))
-        figures = _measure(guesser, model.title, flags, passages, pairs)
+        figures, costs = _measure(guesser, model.title, flags, passages, pairs)
         if model.run and model.step is not None:
             values = {name: measure.value for name, measure in figures.items()}
             values |= {
@@ -95,6 +97,8 @@ def _evaluate(flags: argparse.Namespace) -> None:
             }
             results.add_to_run(model.run, results.series(settings), model.step, values)
         rows.append(_result(model, model.objective(flags.objective), passages, figures))
+        if flags.per_passage:
+            rows[-1]["passages"] = costs
         results.save(flags.out, settings, [*rows, baseline])
     print(results.table([*rows, baseline]))
     print(f"\n{_HOW_TO_READ}")
@@ -165,12 +169,15 @@ def _documents(path: str | None, language: table.Language) -> Iterable[str]:
 
 def _measure(
     guesser: Guesser, title: str, flags: argparse.Namespace, passages, pairs
-) -> dict[str, measures.Measure]:
-    """Return the measures of a model, and report progress."""
+) -> tuple[dict[str, measures.Measure], list[list[float]]]:
+    """Return the measures of a model, and bits and bytes of each passage; report progress."""
     figures: dict[str, measures.Measure] = {}
+    costs: list[list[float]] = []
     if "text" not in flags.without:
         _show(title, f"{len(passages):,} passages")
-        figures |= measures.bits_per_byte(passages, guesser, flags.seed)
+        texts, bits = measures.passage_bits(passages, guesser, flags.seed)
+        figures |= measures.bits_per_byte(texts, bits, guesser)
+        costs = [[cost, text.num_bytes] for cost, text in zip(bits, texts, strict=True)]
     if "words" not in flags.without and guesser.fills_in:
         _show(title, f"words of {len(passages):,} passages")
         counts = collections.Counter(itertools.chain.from_iterable(passages))
@@ -178,7 +185,7 @@ def _measure(
     if pairs:
         _show(title, f"{len(pairs):,} pairs of sentences")
         figures |= measures.preferred_sentences(pairs, guesser)
-    return figures
+    return figures, costs
 
 
 def _show(title: str, what: str) -> None:
@@ -188,7 +195,7 @@ def _show(title: str, what: str) -> None:
 def _baseline(flags, passages, pairs) -> dict[str, Any]:
     """Return the results of n-grams, as `_result` does."""
     guesser = NgramGuesser(passages, hides_all=flags.objective == models.PREFIX_LM)
-    figures = _measure(guesser, "n-grams", flags, passages, pairs)
+    figures, _ = _measure(guesser, "n-grams", flags, passages, pairs)
     text = "".join(itertools.chain.from_iterable(passages))
     return {
         "name": "n-grams of the other passages",

@@ -1,6 +1,7 @@
 """Measures models.
 
-    bits_per_byte(passages, guesser, seed=0)
+    texts, bits = passage_bits(passages, guesser, seed=0)
+    bits_per_byte(texts, bits, guesser)
     filled_in_words(passages, counts, guesser, seed=0)
     preferred_sentences(pairs, guesser)
 
@@ -14,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from evaluation.guesser import Guesser
-from evaluation.hidden_text import hide_words
+from evaluation.hidden_text import HiddenText, hide_words
 from evaluation.minimal_pairs import Pair
 
 # Words by their rank, from the most frequent, up to a limit.
@@ -29,16 +30,22 @@ class Measure(NamedTuple):
     cases: int
 
 
-def bits_per_byte(
+def passage_bits(
     passages: Sequence[Sequence[str]], guesser: Guesser, seed: int = 0
+) -> tuple[list[HiddenText], list[float]]:
+    """Return the passages with text hidden, and the bits that the hidden text of each costs."""
+    rng = np.random.default_rng(seed)
+    texts = [guesser.hide(words, rng) for words in passages]
+    return texts, [-guess.log_prob / math.log(2) for guess in guesser.guess(texts)]
+
+
+def bits_per_byte(
+    texts: Sequence[HiddenText], bits: Sequence[float], guesser: Guesser
 ) -> dict[str, Measure]:
     """Return the bits that a byte of hidden text costs, and the share of unknown pieces in it.
 
-    The cases are bytes and pieces.
+    The arguments are those of `passage_bits`, and what it returns. The cases are bytes and pieces.
     """
-    rng = np.random.default_rng(seed)
-    texts = [guesser.hide(words, rng) for words in passages]
-    bits = [-guess.log_prob / math.log(2) for guess in guesser.guess(texts)]
     return {
         "bits_per_byte": ratio(bits, [text.num_bytes for text in texts]),
         "unknown_pieces": _share(*guesser.unknown(texts)),

@@ -1,7 +1,8 @@
 """Writes results of evaluation: a JSON file, a table, and figures into the run.
 
 The file is {"settings": …, "models": [{"name", "step", "parameters", "bytes_per_token",
-"measures": {name: [value, standard error, cases]}, …}]}. It is written after each model.
+"measures": {name: [value, standard error, cases]}, …}]}. It is written after each model. With
+--per_passage a model has "passages" too: [bits, bytes] of each one's hidden text.
 """
 
 import datetime

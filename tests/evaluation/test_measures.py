@@ -26,21 +26,26 @@ def guesser(shares, objective=SPAN_CORRUPTION, encoder=ENCODER) -> ModelGuesser:
     return ModelGuesser(objective, encoder, scorer.score)
 
 
+def bits_per_byte(guesser):
+    """Return the figures of the passages."""
+    return measures.bits_per_byte(*measures.passage_bits(PASSAGES, guesser), guesser)
+
+
 def test_bits_of_a_uniform_model():
     uniform = np.ones(96)
-    found = measures.bits_per_byte(PASSAGES, guesser(uniform, PREFIX_LM))["bits_per_byte"]
+    found = bits_per_byte(guesser(uniform, PREFIX_LM))["bits_per_byte"]
     size = sum(len(" ".join(words)) for words in PASSAGES)
     assert found.value == pytest.approx(30 * 40 * math.log2(96) / size, rel=1e-4)
     assert found.cases == size
     # 6 of 40 words in 2 spans, with a sentinel between them, and the next one or eos after them.
-    found = measures.bits_per_byte(PASSAGES, guesser(uniform))["bits_per_byte"]
+    found = bits_per_byte(guesser(uniform))["bits_per_byte"]
     bits = 30 * (6 * math.log2(96) + math.log2(96) + math.log2(96 / 2))
     assert found.value == pytest.approx(bits / found.cases, rel=1e-4)
 
 
 def test_unknown_pieces_are_counted():
     unknown = TextEncoder(lambda text: [2] * len(text.split()), ENCODER.sentinels, 2, False)
-    found = measures.bits_per_byte(PASSAGES, guesser(np.ones(96), encoder=unknown))
+    found = bits_per_byte(guesser(np.ones(96), encoder=unknown))
     assert found["unknown_pieces"][:2] == (1.0, 0.0)
     assert found["unknown_pieces"].cases == 30 * 6
 

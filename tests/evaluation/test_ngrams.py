@@ -49,7 +49,7 @@ def test_a_passage_is_not_asked_about_what_it_says_itself():
 
 def test_all_measures_are_made_of_them():
     guesser = NgramGuesser(PASSAGES)
-    bits = measures.bits_per_byte(PASSAGES, guesser)
+    bits = measures.bits_per_byte(*measures.passage_bits(PASSAGES, guesser), guesser)
     assert 0 < bits["bits_per_byte"].value < 8
     assert bits["unknown_pieces"].value == 0
     pairs = [Pair("ana are mere", "ana mere are", "")]
