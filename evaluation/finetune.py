@@ -113,7 +113,7 @@ def keep_settings(out: pathlib.Path, model: str, settings: Mapping[str, Any]) ->
     if others:
         why = f"which has results of {', '.join(others)}"
         raise UserError("--out", str(out), why, "name another folder")
-    gin.write_text(model)
+    results.write(str(gin), model)
     _write_json(path, settings)
 
 
@@ -127,17 +127,18 @@ def commands(
     """Return the arguments of `python -m` that train a seed, and those that measure it."""
     folder = str(out / f"seed_{seed}")
     train = ["t5x.train", f"--gin_file=gin/{job}.gin", f"--gin_file={out / MODEL_GIN}"]
-    train += _bindings(MODEL_DIR=folder, RANDOM_SEED=seed, LANGUAGE=language)
-    train += [*_bindings(INITIAL_CHECKPOINT_PATH=checkpoint), *flags]
+    train += gin_flags(MODEL_DIR=folder, RANDOM_SEED=seed, LANGUAGE=language)
+    train += [*gin_flags(INITIAL_CHECKPOINT_PATH=checkpoint), *flags]
     # The run's own configuration has the flags; an evaluation refuses a training's flags.
     test = ["t5x.eval", f"--gin_file={folder}/config.gin"]
     test += ["--gin_file=t5x/configs/runs/eval.gin"]
-    test += _bindings(CHECKPOINT_PATH=folder, EVAL_OUTPUT_DIR=f"{folder}/test")
+    test += gin_flags(CHECKPOINT_PATH=folder, EVAL_OUTPUT_DIR=f"{folder}/test")
     test += ["--gin.utils.RestoreCheckpointConfig.mode='best'"]
     return train, test
 
 
-def _bindings(**values: object) -> list[str]:
+def gin_flags(**values: object) -> list[str]:
+    """Return --gin.NAME=VALUE of values by name."""
     return [f"--gin.{name}={value!r}" for name, value in values.items()]
 
 
@@ -231,6 +232,13 @@ def _arguments(argv: Sequence[str] | None) -> tuple[argparse.Namespace, list[str
     add("--model", type=arguments.text, required=True, help="a run or a Hugging Face folder")
     add("--seeds", type=arguments.integer(1), default=1, help="number of trainings, default 1")
     add("--out", type=arguments.text, help="default runs/<model>_<job>_<language>")
+    return with_gin_flags(parser, argv)
+
+
+def with_gin_flags(
+    parser: argparse.ArgumentParser, argv: Sequence[str] | None
+) -> tuple[argparse.Namespace, list[str]]:
+    """Return the flags of a command, and those that it gives to the trainer."""
     args, flags = parser.parse_known_args(argv)
     for flag in flags:
         if not flag.startswith(("--gin.", "--gin_file=")):

@@ -1,0 +1,265 @@
+"""Which of two texts is better to end a run on? Finish the run with each, and measure both.
+
+    python -m evaluation.compare cs_web cs_books --at runs/cs_long/checkpoint_700000 \\
+        --steps 20000 --language cs --seeds 3
+
+A and B are registered tasks or mixtures, with the run's vocabulary. Each seed makes a cooldown
+branch of the checkpoint with each text: the run's own recipe, the same steps, both texts from
+their beginning in the order of the seed. All checkpoints are measured on the same held-out text of
+a third source, as `python -m evaluation` does: --text, or FineWeb-2's. --out has the branches, the
+results, and a page with all curves.
+
+The same command resumes, and a larger --seeds adds seeds. On several machines that share --out the
+same command works side by side.
+"""
+
+if __name__ == "__main__":  # before any library writes to stderr
+    from common import log
+
+    log.start()
+
+import argparse
+import math
+import os
+import pathlib
+import shlex
+import shutil
+import statistics
+import tempfile
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from common import arguments
+from common.errors import ROOT, UserError, guarded
+from common.gin_reader import Bindings
+from common.small_files import parsing, read_json
+from common.tables import amount
+from convert.run import model_dir
+from evaluation import finetune, measures, models, trials
+from preflight.aot.recipe import Recipe, load
+from t5x.checkpointing import layout
+from t5x.cli import dry_run
+from t5x.start.vocabulary import verify_matching_vocabs
+
+POINTS, LOSSES = 4, 20  # of a branch's curves: checkpoints, and logged losses
+RESULTS, PAGE = "results.jsonl", "compare.html"
+# 95 % of chance: normal, and Student's t of the means of two groups of 2, 3, … seeds each.
+NORMAL, STUDENT = 1.96, (4.303, 2.776, 2.447, 2.306, 2.228, 2.179, 2.145, 2.120, 2.101)
+
+
+class Trial(NamedTuple):
+    """A branch with a text."""
+
+    text: str
+    seed: int  # from 1
+
+
+class Difference(NamedTuple):
+    """Bits a byte of A less those of B, and how much of that chance explains in 95 of 100 cases."""
+
+    value: float
+    by_passages: float  # which passages are held out
+    by_seeds: float | None  # in which order the texts are read; None of one seed
+
+    @property
+    def is_chance(self) -> bool:
+        """Whether chance of one kind explains all of it."""
+        return abs(self.value) <= max(self.by_passages, self.by_seeds or 0.0)
+
+    def sentence(self, a: str, b: str) -> str:
+        """Return which text is better, or that there is no difference."""
+        which = "no difference" if self.is_chance else f"{a if self.value < 0 else b} is better"
+        line = f"{which}: {self.value:+.4f} bits a byte; "
+        line += f"chance explains ±{self.by_passages:.4f} by the choice of passages"
+        if self.by_seeds is None:
+            return f"{line}; one seed does not show what the order explains, --seeds 3 does"
+        return f"{line}, ±{self.by_seeds:.4f} by the seed"
+
+
+def difference(a: Sequence[trials.Result], b: Sequence[trials.Result]) -> Difference:
+    """Return the difference of two texts, of the results of each one's seeds.
+
+    Passages are compared in pairs, since both texts are asked for the same; seeds are not, since a
+    seed means another order in each text.
+    """
+    costs = [np.array([line["passages"] for line in lines]) for lines in (a, b)]
+    bits = [of_seeds[..., 0].mean(axis=0) for of_seeds in costs]  # [passages]
+    measure = measures.ratio((bits[0] - bits[1]).tolist(), costs[0][0, :, 1].tolist())
+    count, by_seeds = len(a), None
+    if count > 1:
+        variance = sum(statistics.variance(line["value"] for line in lines) for lines in (a, b))
+        by_seeds = STUDENT[min(count, len(STUDENT) + 1) - 2] * math.sqrt(variance / count)
+    return Difference(measure.value, NORMAL * measure.error, by_seeds)
+
+
+def branch(trial: Trial, flags: argparse.Namespace) -> list[str]:
+    """Return the trainer's flags of a trial, after the recipe of the run."""
+    seed = Bindings.read(flags.recipe).macro("RANDOM_SEED") or 0
+    values = {
+        "MODEL_DIR": str(flags.out / trials.name_of(trial)),
+        "MIXTURE_OR_TASK_NAME": trial.text,
+        "COOLDOWN_FROM": flags.checkpoint,
+        "TRAIN_STEPS_RELATIVE": flags.steps,
+        "RANDOM_SEED": seed + trial.seed,  # the run itself may have read the text in its own order
+        "EXPECTED_LOSS": None,
+        "train_script.train.cooldown_restore_dataset": False,
+        "train_script.train.train_eval_dataset_cfg": None,
+        "train_script.train.infer_eval_dataset_cfg": None,
+        "train_script.train.run_eval_before_training": False,
+        "train_script.train.stats_period": math.ceil(flags.steps / LOSSES),
+        "utils.SaveCheckpointConfig.period": math.ceil(flags.steps / POINTS),
+        "utils.SaveCheckpointConfig.keep": None,
+        "utils.SaveCheckpointConfig.keep_best": None,
+        "utils.SaveCheckpointConfig.metric": None,
+    }
+    values |= {"MIXTURE_OR_TASK_MODULE": flags.module} if flags.module else {}
+    return [*finetune.gin_flags(**values), *flags.gin]
+
+
+def check_text(trial: Trial, flags: argparse.Namespace) -> None:
+    """Check that a branch can be made and reads no text twice.
+
+    Raises:
+      UserError: no task has the name, its vocabulary is not the run's, or it has too little text.
+    """
+    with tempfile.NamedTemporaryFile("w", suffix=".gin") as file:
+        file.write(flags.recipe)
+        file.flush()
+        words, (setting, gin_file) = branch(trial, flags), ("--gin.", "--gin_file=")
+        files = (word.removeprefix(gin_file) for word in words if word.startswith(gin_file))
+        bindings = tuple(word.removeprefix(setting) for word in words if word.startswith(setting))
+        run = load(Recipe((file.name, *files), bindings, (str(ROOT),)))
+    cfg, last = run.train_dataset_cfg, run.total_steps
+    verify_matching_vocabs(cfg, run.model)
+    for row in dry_run.corpora(cfg, last - flags.steps, last).values():
+        if (epochs := row.numbers.get("epochs", 0.0)) > 1:
+            tokens, read = (amount(row.numbers[name]) for name in ("tokens", "read"))
+            why = f"has {tokens} tokens, of which {flags.steps:,} steps read {read}, {epochs:.2g} "
+            why += "epochs: text would be repeated, which is another question"
+            to_set = f"set --steps to {int(flags.steps / epochs):,} or less"
+            raise UserError(trial.text, why=why, to_set=to_set)
+
+
+def run_trial(trial: Trial, flags: argparse.Namespace) -> trials.Result:
+    """Train a branch, or the rest of it, and measure its checkpoints; return what they measure."""
+    folder = flags.out / trials.name_of(trial)
+    path = folder / "evaluation.json"
+    train = ["t5x.train", f"--gin_file={flags.out / finetune.MODEL_GIN}", *branch(trial, flags)]
+    test = ["evaluation", str(folder), "--every_checkpoint", "--per_passage", "--out", str(path)]
+    test += ["--without", "words", "pairs", "--language", flags.language]
+    test += ["--objective", flags.objective]
+    test += ["--passages", str(flags.passages), "--max_chars", str(flags.max_chars)]
+    test += ["--text", flags.text] if flags.text else []
+    finetune.run_command(train)
+    finetune.run_command(test)
+    with parsing(path, "remove it, and start this command again"):
+        measured = read_json(path)
+        *points, _ = measured["models"]  # the last are the n-grams
+        return {
+            "value": points[-1]["measures"]["bits_per_byte"][0],
+            "passages": points[-1]["passages"],
+            "text_sha256": measured["settings"]["text_sha256"],
+            "commands": [shlex.join(["python", "-m", *words]) for words in (train, test)],
+        }
+
+
+def remove_points(folder: pathlib.Path) -> None:
+    """Remove all checkpoints of a branch but the last."""
+    for step in layout.all_steps(str(folder))[:-1]:
+        shutil.rmtree(layout.step_folder(str(folder), step))
+
+
+def report(texts: Sequence[str], results: Mapping[Trial, trials.Result], seeds: int) -> str:
+    """Return a line for each text, and which one is better.
+
+    Raises:
+      UserError: not all were measured on the same held-out text.
+    """
+    lines = [[results[Trial(text, seed + 1)] for seed in range(seeds)] for text in texts]
+    if len({line["text_sha256"] for of_text in lines for line in of_text}) > 1:
+        why = "has changed since some of the branches were measured"
+        raise UserError("--text", why=why, to_set="name another --out")
+    rows = []
+    for text, of_text in zip(texts, lines, strict=True):
+        values = [line["value"] for line in of_text]
+        spread = f" ± {statistics.stdev(values):.4f}" if seeds > 1 else ""
+        rows.append(f"{text}: {statistics.fmean(values):.4f}{spread} bits a byte")
+    return "\n".join([*rows, difference(*lines).sentence(*texts)])
+
+
+@guarded
+def main(argv: Sequence[str] | None = None) -> None:
+    """Check both texts, run what is missing, print the result and write the page."""
+    flags = _arguments(argv)
+    jax.config.update("jax_platforms", "cpu")  # the devices are those of the commands it starts
+    if flags.a == flags.b:
+        raise UserError("B", flags.b, "which is A too", "name another text")
+    arguments.check_output_folder("--out", str(flags.out))
+    run = model_dir.open_run(flags.at)
+    _, flags.checkpoint = max(run.checkpoints.items())
+    flags.recipe = run.gin()
+    if flags.recipe is None:
+        why = f"has no {' and no '.join(model_dir.GIN_FILES)}, which is the recipe of its branches"
+        raise UserError(run.folder, why=why, to_set="name a checkpoint of a run")
+    planned = [Trial(text, seed + 1) for seed in range(flags.seeds) for text in flags.texts]
+    for trial in planned[:2]:
+        check_text(trial, flags)
+    names = ("texts", "checkpoint", "steps", "language", "text", "objective", "passages")
+    names += ("max_chars", "gin")
+    flags.out.mkdir(parents=True, exist_ok=True)
+    settings = {name: getattr(flags, name) for name in names}
+    finetune.keep_settings(flags.out, flags.recipe, settings)
+    if flags.dry_run:
+        gin_file = f"--gin_file={flags.out / finetune.MODEL_GIN}"
+        for trial in planned[:2]:
+            finetune.run_command(["t5x.train", gin_file, *branch(trial, flags), "--dry_run"])
+        return
+    results = trials.run_all(
+        Trial,
+        lambda results: [trial for trial in planned if trial not in results],
+        lambda trial: run_trial(trial, flags),
+        lambda trial: remove_points(flags.out / trials.name_of(trial)),
+        flags.out,
+        flags.out / RESULTS,
+        flags.release,
+    )
+    folders = [str(flags.out / trials.name_of(trial)) for trial in planned]
+    finetune.run_command(["report", *folders, "--out", str(flags.out / PAGE)])
+    print(report(flags.texts, results, flags.seeds))
+
+
+def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = arguments.parser("python -m evaluation.compare", __doc__)
+    add = parser.add_argument
+    add("a", type=arguments.text, metavar="A", help="a task or mixture")
+    add("b", type=arguments.text, metavar="B", help="another")
+    about = "a checkpoint before the decay of its run"
+    add("--at", required=True, type=arguments.text, metavar="CHECKPOINT", help=about)
+    add("--steps", required=True, type=arguments.integer(1), help="of the decay")
+    add("--language", required=True, type=arguments.text, help="of the held-out text: ro, ces_Latn")
+    add("--text", type=arguments.text, help="held-out documents, neither of A nor of B")
+    add("--seeds", type=arguments.integer(1), default=1, help="branches of each text, default 1")
+    add("--module", type=arguments.text, help="that registers A and B, if the recipe does not")
+    about = "how the model was trained, default span_corruption"
+    add("--objective", choices=models.OBJECTIVES, default=models.SPAN_CORRUPTION, help=about)
+    about = "how many of the held-out text, default 400"
+    add("--passages", type=arguments.integer(2), default=400, help=about)
+    about = "length of a passage, default 1000"
+    add("--max_chars", type=arguments.integer(200), default=1000, help=about)
+    add("--out", type=arguments.text, help="default runs/compare_A_B")
+    add("--dry_run", action="store_true", help="check both branches, say how long one takes, end")
+    add("--release", metavar="HOST", help="a machine that was killed: others take its branches")
+    flags, flags.gin = finetune.with_gin_flags(parser, argv)
+    flags.texts = [flags.a, flags.b]
+    default = ROOT / "runs" / f"compare_{flags.a}_{flags.b}"
+    flags.out = pathlib.Path(flags.out or default).resolve()
+    if flags.text and "://" not in flags.text:
+        flags.text = os.path.abspath(flags.text)  # commands are started in the repository
+    return flags
+
+
+if __name__ == "__main__":
+    main()
