@@ -22,7 +22,6 @@ import argparse
 import math
 import os
 import pathlib
-import shlex
 import shutil
 import statistics
 import tempfile
@@ -51,10 +50,10 @@ NORMAL, STUDENT = 1.96, (4.303, 2.776, 2.447, 2.306, 2.228, 2.179, 2.145, 2.120,
 
 
 class Trial(NamedTuple):
-    """A branch with a text."""
+    """A branch with a text; seeds are from 1, and 0 is the checkpoint itself."""
 
     text: str
-    seed: int  # from 1
+    seed: int
 
 
 class Difference(NamedTuple):
@@ -64,19 +63,14 @@ class Difference(NamedTuple):
     by_passages: float  # which passages are held out
     by_seeds: float | None  # in which order the texts are read; None of one seed
 
-    @property
-    def is_chance(self) -> bool:
-        """Whether chance of one kind explains all of it."""
-        return abs(self.value) <= max(self.by_passages, self.by_seeds or 0.0)
-
     def sentence(self, a: str, b: str) -> str:
         """Return which text is better, or that there is no difference."""
-        which = "no difference" if self.is_chance else f"{a if self.value < 0 else b} is better"
-        line = f"{which}: {self.value:+.4f} bits a byte; "
-        line += f"chance explains ±{self.by_passages:.4f} by the choice of passages"
-        if self.by_seeds is None:
-            return f"{line}; one seed does not show what the order explains, --seeds 3 does"
-        return f"{line}, ±{self.by_seeds:.4f} by the seed"
+        is_chance = abs(self.value) <= max(self.by_passages, self.by_seeds or 0.0)
+        which = "no difference" if is_chance else f"{a if self.value < 0 else b} is better"
+        by = f"±{self.by_passages:.4f} by the choice of passages"
+        by += "" if self.by_seeds is None else f", ±{self.by_seeds:.4f} by the seed"
+        more = "; what the order explains, --seeds 3 says" if self.by_seeds is None else ""
+        return f"{which}: {self.value:+.4f} bits a byte; chance explains {by}{more}"
 
 
 def difference(a: Sequence[trials.Result], b: Sequence[trials.Result]) -> Difference:
@@ -146,23 +140,24 @@ def check_text(trial: Trial, flags: argparse.Namespace) -> None:
 def run_trial(trial: Trial, flags: argparse.Namespace) -> trials.Result:
     """Train a branch, or the rest of it, and measure its checkpoints; return what they measure."""
     folder = flags.out / trials.name_of(trial)
-    path = folder / "evaluation.json"
-    train = ["t5x.train", f"--gin_file={flags.out / finetune.MODEL_GIN}", *branch(trial, flags)]
-    test = ["evaluation", str(folder), "--every_checkpoint", "--per_passage", "--out", str(path)]
-    test += ["--without", "words", "pairs", "--language", flags.language]
-    test += ["--objective", flags.objective]
-    test += ["--passages", str(flags.passages), "--max_chars", str(flags.max_chars)]
-    test += ["--text", flags.text] if flags.text else []
-    finetune.run_command(train)
-    finetune.run_command(test)
+    model, path = str(folder) if trial.seed else flags.checkpoint, folder / "evaluation.json"
+    if trial.seed:
+        gin_file = f"--gin_file={flags.out / finetune.MODEL_GIN}"
+        finetune.run_command(["t5x.train", gin_file, *branch(trial, flags)])
+    words = ["evaluation", model, "--every_checkpoint", "--per_passage"]
+    words += ["--without", "words", "pairs", "--out", str(path)]
+    words += ["--text", flags.text] if flags.text else []
+    for name in ("language", "objective", "passages", "max_chars"):
+        words += [f"--{name}", str(getattr(flags, name))]
+    folder.mkdir(exist_ok=True)
+    finetune.run_command(words)
     with parsing(path, "remove it, and start this command again"):
         measured = read_json(path)
-        *points, _ = measured["models"]  # the last are the n-grams
+        last = measured["models"][-2]  # after it come the n-grams
         return {
-            "value": points[-1]["measures"]["bits_per_byte"][0],
-            "passages": points[-1]["passages"],
+            "value": last["measures"]["bits_per_byte"][0],
+            "passages": last["passages"],
             "text_sha256": measured["settings"]["text_sha256"],
-            "commands": [shlex.join(["python", "-m", *words]) for words in (train, test)],
         }
 
 
@@ -172,22 +167,23 @@ def remove_points(folder: pathlib.Path) -> None:
         shutil.rmtree(layout.step_folder(str(folder), step))
 
 
-def report(texts: Sequence[str], results: Mapping[Trial, trials.Result], seeds: int) -> str:
-    """Return a line for each text, and which one is better.
+def report(planned: Sequence[Trial], results: Mapping[Trial, trials.Result]) -> str:
+    """Return a line for the checkpoint and for each text, and which text is better.
 
     Raises:
       UserError: not all were measured on the same held-out text.
     """
-    lines = [[results[Trial(text, seed + 1)] for seed in range(seeds)] for text in texts]
-    if len({line["text_sha256"] for of_text in lines for line in of_text}) > 1:
+    if len({results[trial]["text_sha256"] for trial in planned}) > 1:
         why = "has changed since some of the branches were measured"
         raise UserError("--text", why=why, to_set="name another --out")
+    texts = list(dict.fromkeys(trial.text for trial in planned))
+    lines = [[results[trial] for trial in planned if trial.text == text] for text in texts]
     rows = []
     for text, of_text in zip(texts, lines, strict=True):
         values = [line["value"] for line in of_text]
-        spread = f" ± {statistics.stdev(values):.4f}" if seeds > 1 else ""
+        spread = f" ± {statistics.stdev(values):.4f}" if len(values) > 1 else ""
         rows.append(f"{text}: {statistics.fmean(values):.4f}{spread} bits a byte")
-    return "\n".join([*rows, difference(*lines).sentence(*texts)])
+    return "\n".join([*rows, difference(*lines[1:]).sentence(*texts[1:])])
 
 
 @guarded
@@ -204,19 +200,20 @@ def main(argv: Sequence[str] | None = None) -> None:
     if flags.recipe is None:
         why = f"has no {' and no '.join(model_dir.GIN_FILES)}, which is the recipe of its branches"
         raise UserError(run.folder, why=why, to_set="name a checkpoint of a run")
-    planned = [Trial(text, seed + 1) for seed in range(flags.seeds) for text in flags.texts]
-    for trial in planned[:2]:
+    branches = [Trial(text, seed + 1) for seed in range(flags.seeds) for text in flags.texts]
+    for trial in branches[:2]:
         check_text(trial, flags)
-    names = ("texts", "checkpoint", "steps", "language", "text", "objective", "passages")
-    names += ("max_chars", "gin")
+    names = ["texts", "checkpoint", "steps", "language", "text", "objective", "passages"]
+    settings = {name: getattr(flags, name) for name in [*names, "max_chars", "gin"]}
     flags.out.mkdir(parents=True, exist_ok=True)
-    settings = {name: getattr(flags, name) for name in names}
     finetune.keep_settings(flags.out, flags.recipe, settings)
     if flags.dry_run:
         gin_file = f"--gin_file={flags.out / finetune.MODEL_GIN}"
-        for trial in planned[:2]:
+        for trial in branches[:2]:
             finetune.run_command(["t5x.train", gin_file, *branch(trial, flags), "--dry_run"])
         return
+    # The checkpoint comes first, so a held-out text that cannot be read stops it before training.
+    planned = [Trial(pathlib.PurePath(flags.checkpoint).name, 0), *branches]
     results = trials.run_all(
         Trial,
         lambda results: [trial for trial in planned if trial not in results],
@@ -226,9 +223,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         flags.out / RESULTS,
         flags.release,
     )
-    folders = [str(flags.out / trials.name_of(trial)) for trial in planned]
+    folders = [str(flags.out / trials.name_of(trial)) for trial in branches]
     finetune.run_command(["report", *folders, "--out", str(flags.out / PAGE)])
-    print(report(flags.texts, results, flags.seeds))
+    print(report(planned, results))
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -252,8 +249,8 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--out", type=arguments.text, help="default runs/compare_A_B")
     add("--dry_run", action="store_true", help="check both branches, say how long one takes, end")
     add("--release", metavar="HOST", help="a machine that was killed: others take its branches")
-    flags, flags.gin = finetune.with_gin_flags(parser, argv)
-    flags.texts = [flags.a, flags.b]
+    flags, gin_flags = finetune.with_gin_flags(parser, argv)
+    flags.texts, flags.gin = [flags.a, flags.b], gin_flags
     default = ROOT / "runs" / f"compare_{flags.a}_{flags.b}"
     flags.out = pathlib.Path(flags.out or default).resolve()
     if flags.text and "://" not in flags.text:
