@@ -4,13 +4,10 @@
         --steps 20000 --language cs --seeds 3
 
 A and B are registered tasks or mixtures, with the run's vocabulary. Each seed makes a cooldown
-branch of the checkpoint with each text: the run's own recipe, the same steps, both texts from
-their beginning in the order of the seed. All checkpoints are measured on the same held-out text of
-a third source, as `python -m evaluation` does: --text, or FineWeb-2's. --out has the branches, the
-results, and a page with all curves.
-
-The same command resumes, and a larger --seeds adds seeds. On several machines that share --out the
-same command works side by side.
+branch of the checkpoint with each text: the run's own recipe, the same steps, and the texts from
+their beginning in the order of the seed. The checkpoints are measured on held-out text of a third
+source, as `python -m evaluation` does: --text, or FineWeb-2's. The same command resumes, and works
+side by side on machines that share --out. A larger --seeds adds seeds.
 """
 
 if __name__ == "__main__":  # before any library writes to stderr

@@ -10,7 +10,7 @@ import seqio
 
 import gin
 from benchmarks import contest
-from benchmarks.contest import BATCH, INPUTS, PIECES, RESULTS, ROWS, Trial
+from benchmarks.contest import BATCH, INPUTS, PIECES, RESULTS, ROWS, Row, Trial
 from evaluation import trials
 from fakes.file_server import FileServer
 from fakes.paths import MINI, ROOT
@@ -129,6 +129,20 @@ def test_all_rates_come_first_then_the_seeds_of_the_best():
         results[pending[0]] = result_of(pending[0], abs(pending[0].rate - 0.21))
     assert order == [(0.1, 0), (0.2, 0), (0.4, 0), (0.2, 1), (0.2, 2)]
     assert contest.next_trials([name], results, 2 * budget)
+
+
+def test_a_run_has_all_trials_and_leaves_no_checkpoints(work, tmp_path, monkeypatch):
+    path, name = tmp_path / "results.jsonl", "row"
+    monkeypatch.setattr(contest, "ROWS", {name: Row((), (0.1, 0.2), seeds=(0, 1))})
+
+    def run(trial, _):
+        (work / "runs" / trial.name).mkdir(parents=True)
+        return {"value": trial.rate}
+
+    monkeypatch.setattr(contest, "result_of", run)
+    contest.main(["run", "--work", str(work), "--results", str(path)])
+    assert [(t.rate, t.seed) for t in trials.read(path, Trial)] == [(0.1, 0), (0.2, 0), (0.1, 1)]
+    assert not [*(work / "runs").iterdir()]
 
 
 def test_the_table_has_the_mean_and_the_spread_of_the_seeds(tmp_path):

@@ -37,7 +37,7 @@ def evaluate(run, *flags, beside=()):
 def test_each_checkpoint_is_measured(run, capsys):
     pairs = run.parent / "pairs.jsonl"
     pairs.write_text('{"good": "Ana are un măr .", "bad": "Ana au un măr .", "kind": "number"}')
-    flags = ("--every_checkpoint", "--pairs", str(pairs))
+    flags = ("--every_checkpoint", "--per_passage", "--pairs", str(pairs))
     evaluate(run, *flags)
     table = capsys.readouterr().out
     assert [line.split(" | ")[0] for line in table.splitlines()[2:5]] == [
@@ -56,6 +56,12 @@ def test_each_checkpoint_is_measured(run, capsys):
         / json.loads((run.parent / "out.json").read_text())["models"][0]["bytes_per_token"]
     )
     assert steps[0]["bits_per_byte"] > 0.9 * bits
+    *models, ngrams = json.loads((run.parent / "out.json").read_text())["models"]
+    for model, line in zip(models, steps, strict=True):
+        bits_and_bytes = [sum(column) for column in zip(*model["passages"], strict=True)]
+        assert len(model["passages"]) == 2
+        assert bits_and_bytes[0] / bits_and_bytes[1] == pytest.approx(line["bits_per_byte"])
+    assert "passages" not in ngrams
     evaluate(run, *flags)  # the same again
     assert capsys.readouterr().out == table
     assert [json.loads(line) for line in kept.read_text().splitlines()] == steps
