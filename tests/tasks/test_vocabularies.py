@@ -12,7 +12,8 @@ import gin
 from fakes.refuses import refuses
 from fakes.small_vocabulary import TEXTS, train
 from fakes.tokenizer_files import WORDPIECE
-from tasks import vocabularies
+from tasks import corpora, vocabularies
+from tasks.corpus.source import CorpusSource
 from tasks.tokenizer_vocabulary import TokenizerVocabulary
 
 
@@ -109,3 +110,19 @@ def test_a_piece_is_one_id_where_the_vocabulary_has_it():
     assert vocabularies.ids_of(mini, "<extra_id_0>") == (2047,)
     with refuses("the vocabulary", vocabularies.name_of(mini)):
         vocabularies.ids_of(mini, "漢")
+
+
+@pytest.mark.parametrize(
+    ("objective", "file"), [("span_corruption", "x.model"), ("masked_lm", "x/tokenizer.json")]
+)
+def test_a_recipe_sets_the_vocabulary_of_a_task_that_names_a_file(objective, file, tmp_path):
+    """As VOCABULARY_FILE does in the recipes of tasks.new_language."""
+    name = f"vocabulary_of_{objective}"
+    task = corpora.add(name, CorpusSource(str(tmp_path)), "vocabularies/mine", objective)
+    try:
+        gin.bind_parameter("tasks.vocabularies.task_file.path", f"gs://bucket/{file}")
+        vocabulary = task.output_features["targets"].vocabulary
+        assert vocabularies.name_of(vocabulary) == f"gs://bucket/{file}"
+    finally:
+        gin.clear_config()
+        seqio.TaskRegistry.remove(name)
