@@ -1,7 +1,7 @@
 """Which of two texts is better to end a run on? Finish the run with each, and measure both.
 
     python -m evaluation.compare cs_web cs_books --at runs/cs_long/checkpoint_700000 \\
-        --steps 20000 --language cs --seeds 3
+        --steps 20000 --language cs
 
 A and B are registered tasks or mixtures, with the run's vocabulary. Each seed makes a cooldown
 branch of the checkpoint with each text: the run's own recipe, the same steps, and the texts from
@@ -61,12 +61,14 @@ class Difference(NamedTuple):
     by_seeds: float | None  # in which order the texts are read; None of one seed
 
     def sentence(self, a: str, b: str) -> str:
-        """Return which text is better, or that there is no difference."""
+        """Return which text is better, that there is no difference, or that one seed is too few."""
         is_chance = abs(self.value) <= max(self.by_passages, self.by_seeds or 0.0)
-        which = "no difference" if is_chance else f"{a if self.value < 0 else b} is better"
+        better = f"{a if self.value < 0 else b} is better"
+        which = "not decided" if self.by_seeds is None else better
+        which = "no difference" if is_chance else which
         by = f"±{self.by_passages:.4f} by the choice of passages"
         by += "" if self.by_seeds is None else f", ±{self.by_seeds:.4f} by the seed"
-        more = "; what the order explains, --seeds 3 says" if self.by_seeds is None else ""
+        more = "; by the seed --seeds 3 says" if self.by_seeds is None else ""
         return f"{which}: {self.value:+.4f} bits a byte; chance explains {by}{more}"
 
 
@@ -235,7 +237,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--steps", required=True, type=arguments.integer(1), help="of the decay")
     add("--language", required=True, type=arguments.text, help="of the held-out text: ro, ces_Latn")
     add("--text", type=arguments.text, help="held-out documents, neither of A nor of B")
-    add("--seeds", type=arguments.integer(1), default=1, help="branches of each text, default 1")
+    add("--seeds", type=arguments.integer(1), default=3, help="branches of each text, default 3")
     add("--module", type=arguments.text, help="that registers A and B, if the recipe does not")
     about = "how the model was trained, default span_corruption"
     add("--objective", choices=models.OBJECTIVES, default=models.SPAN_CORRUPTION, help=about)
