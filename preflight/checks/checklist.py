@@ -78,9 +78,12 @@ def check_gin(recipe: Recipe) -> tuple[list[CheckResult], argparse.Namespace | N
     results: list[CheckResult] = []
     run: argparse.Namespace | None = None
 
-    def take(step: Callable[[], argparse.Namespace | None], figure: str) -> CheckResult:
+    def build() -> None:
         nonlocal run
-        run = step()
+        run = recipes.build()
+
+    def take(step: Callable[[], object], figure: str) -> CheckResult:
+        step()
         return ok(figure)
 
     parsed = f"{', '.join(recipe.gin_files)} and {'their' if recipe.gin_files[1:] else 'its'}"
@@ -88,7 +91,7 @@ def check_gin(recipe: Recipe) -> tuple[list[CheckResult], argparse.Namespace | N
     steps = (
         (lambda: recipes.parse(recipe), f"{parsed} includes: every name is known"),
         (lambda: recipes.finalize(recipe), "every macro in use has a value"),
-        (recipes.build, objects),
+        (build, objects),
     )
     for name, (function, figure) in zip(GIN, steps, strict=True):
         if all(result.verdict == OK for result in results):

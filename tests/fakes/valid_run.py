@@ -93,9 +93,11 @@ def gin_apart():
     gin.clear_config()
     for name in names:
         setattr(gin.config, name, state[name].copy())
-    for selector, _ in list(gin.config._REGISTRY.items()):
-        if selector.split(".")[0] in ("train_script", "eval_script", "infer_script"):
-            gin.config._REGISTRY.pop(selector)  # registered by another test
+    # A copy of gin's would share its tree of names, so that a name taken out of it would be gone.
+    gin.config._REGISTRY = type(state["_REGISTRY"])()
+    for selector, value in state["_REGISTRY"].items():
+        if selector.split(".")[0] not in ("train_script", "eval_script", "infer_script"):
+            gin.config._REGISTRY[selector] = value  # the others were registered by another test
     try:
         yield
     finally:

@@ -6,6 +6,8 @@ from fakes.refuses import refuses
 from preflight.aot.recipe import Recipe
 from preflight.files import CHECKPOINT, VOCABULARY, list_files
 
+pytestmark = pytest.mark.usefixtures("isolated_gin")
+
 
 def files_of(*bindings, name="ro_t5x_tiny"):
     return list_files(Recipe((f"gin/{name}.gin",), bindings))
