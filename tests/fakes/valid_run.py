@@ -85,6 +85,9 @@ def context(model_dir="runs/valid_run", tpu="v4-8", offline=False, **changes) ->
     return RunContext(run(model_dir, **changes), slices.find(tpu), offline)
 
 
+SCRIPTS = ("train_script", "eval_script", "infer_script")
+
+
 @contextlib.contextmanager
 def gin_apart():
     """Provide an empty gin configuration, and restore the previous one at the end."""
@@ -93,11 +96,16 @@ def gin_apart():
     gin.clear_config()
     for name in names:
         setattr(gin.config, name, state[name].copy())
-    # A copy of gin's would share its tree of names, so that a name taken out of it would be gone.
+    # Another test may have registered a script of the trainer. A copy of gin's registry would share
+    # its tree of names, so that a name taken out of it would be gone.
+    of_script = lambda selector: selector.split(".")[0] in SCRIPTS
     gin.config._REGISTRY = type(state["_REGISTRY"])()
     for selector, value in state["_REGISTRY"].items():
-        if selector.split(".")[0] not in ("train_script", "eval_script", "infer_script"):
-            gin.config._REGISTRY[selector] = value  # the others were registered by another test
+        if not of_script(selector):
+            gin.config._REGISTRY[selector] = value
+    for function, value in state["_INVERSE_REGISTRY"].items():
+        if of_script(value.selector):
+            del gin.config._INVERSE_REGISTRY[function]
     try:
         yield
     finally:
