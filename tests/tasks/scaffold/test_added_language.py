@@ -75,7 +75,7 @@ def test_the_commands_lead_to_a_model_of_the_original_class(tmp_path, architectu
         recipe, count = re.subn(found, instead, recipe)
         assert count == 1, found
     (clone.root / "gin/ka.gin").write_text(recipe)
-    printed = said.partition("one after the other")[2].partition("\n")[2]
+    printed = said.partition("one after the other")[2].partition("\n")[2].partition("\n\n")[0]
     commands = printed.replace("\\\n", " ").strip().splitlines()
     assert len(commands) == (6 if architecture.startswith("T5") else 8)
     for command in commands:
@@ -180,7 +180,7 @@ def test_a_path_is_one_word_of_the_commands_and_one_string_of_the_recipe(
         bytes_of = gin_of(FAMILIES["t5_1_1"]) + "\nseqio.ByteVocabulary.extra_ids = 100\n"
         (folders / folder / "config.gin").write_text(bytes_of)
     said, _, recipe = made(folders, capsys, "georgian", "--from", folder, "--keep", "ron")
-    printed = said.partition("one after the other")[2].partition("\n")[2]
+    printed = said.partition("one after the other")[2].partition("\n")[2].partition("\n\n")[0]
     words = shlex.split(printed.replace("\\\n", " "))
     assert (f"{folder}/config.gin" if is_run else folder) in words
     start = f"{folder}/checkpoint_300" if is_run else "runs/"
