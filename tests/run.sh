@@ -13,9 +13,9 @@ fi
 use_python
 cd "$ROOT"
 
-slow=()
+slow=() seconds=600
 if [[ "${1:-}" == --slow ]]; then
-  slow=(-m slow)
+  slow=(-m slow) seconds=3600
   shift
 fi
 # In .venv every package is there, so that a skip which is not in tests/allowed_skips.py fails; the
@@ -36,7 +36,7 @@ mypy=$!
 # most five: each imports jax and TensorFlow and has 2 GB in the end.
 cores="$(getconf _NPROCESSORS_ONLN)"
 status=0
-"$PYTHON" -m pytest --numprocesses $((cores < 4 ? cores + 1 : 5)) --dist worksteal --timeout 600 \
+"$PYTHON" -m pytest --numprocesses $((cores < 4 ? cores + 1 : 5)) --dist worksteal --timeout "$seconds" \
   ${slow[@]+"${slow[@]}"} "$@" || status=$?
 if ! wait "$mypy"; then
   status=1

@@ -253,7 +253,6 @@ SMALL = (
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3600)
 def test_shuffled_words_lose_by_far_and_halves_of_a_corpus_do_not_differ(tmp_path):
     lines = (MINI / "train-00000-of-00004.jsonl").read_text().splitlines()
     sentences = [

@@ -51,7 +51,6 @@ class User:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3600)
 def test_a_language_is_trained_on_a_spot_slice_from_a_new_clone(tmp_path):
     environment = {
         "PYTHON": sys.executable,

@@ -75,7 +75,6 @@ def figures(run, name):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3600)
 def test_a_week_of_churn_trains_what_an_undisturbed_run_does(tmp_path):
     weather = churn(seed=5)
     lives = [end - start for start, end, *_ in weather]

@@ -40,7 +40,6 @@ def clone(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3600)
 def test_three_phases_of_a_modernbert_lead_from_nothing_to_a_published_model(clone):
     """Rows of 128 tokens, then of 512 and a larger theta, then the rate falls on other text."""
     words = "--corpus 'data/ro_mini/train-*.jsonl' --name zz --kind modernbert --size tiny --phases"
@@ -89,7 +88,6 @@ def test_three_phases_of_a_modernbert_lead_from_nothing_to_a_published_model(clo
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3600)
 def test_a_t5_of_short_rows_goes_on_with_long_ones(clone):
     """Its relative positions are of distances, the far ones in one bucket, so none is new."""
     runs = clone.root / "runs"
