@@ -1,5 +1,6 @@
 """The hours in the table of recipes are those that preflight counted, or follow from FLOP."""
 
+import math
 import re
 
 import pytest
@@ -69,6 +70,15 @@ def test_counted_hours_are_preflights(rows, counted):
             assert pairs == [(name, counted[name]) for name, _ in pairs]
             compared |= {name for name, _ in pairs}
     assert compared == counted.keys()
+
+
+def test_hours_of_later_phases_follow_from_flop(rows, counted):
+    (names,) = [names for names in rows if "ro_modernbert_long" in names]
+    first, *later = map(flop_and_steps, names)
+    hours = numbers(rows[names].partition("≈")[2])
+    for (flop, steps), time in zip(later, hours, strict=True):
+        share = flop * steps / math.prod(first)
+        assert time == pytest.approx(share * counted[names[0]], rel=0.05)
 
 
 def test_hours_of_muon_are_a_share_of_those_without_it(rows, counted):
