@@ -32,7 +32,7 @@ from common import arguments, tables
 from common.errors import guarded
 from common.new_files import replace_file
 from preflight import here
-from preflight.aot.recipe import Recipe
+from preflight.aot.recipe import Recipe, add_flags
 from preflight.checks import checklist
 from t5x.gin_utils import rewrite_gin_args
 
@@ -43,9 +43,7 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
     """Return the flags; `--gin.NAME=value` as in every command."""
     parser = arguments.parser("python -m preflight", __doc__)
     add = parser.add_argument
-    add("--gin_file", action="append", help=f"gin files, in order; default {DEFAULT}")
-    add("--gin_bindings", action="append", default=[], help="'NAME = value', after the files")
-    add("--gin_search_paths", default=".", help="folders to search for gin files")
+    add_flags(parser, DEFAULT)
     add("--slice", required=True, help="the TPU slice to rent: v4-8, v5e-16, …; or here")
     add("--offline", action="store_true", help="access nothing over the network")
     add("--json", type=arguments.text, help="file for the results as JSON")
@@ -55,6 +53,7 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
         help="folder for JAX's compilation cache; default runs/.compiled/<slice>",
     )
     flags = parser.parse_args(rewrite_gin_args(argv))
+    flags.gin_file = flags.gin_file or [DEFAULT]
     if flags.json:
         arguments.check_output_file("--json", flags.json)
     if flags.cache:
@@ -73,11 +72,7 @@ def main(argv: list[str] | None = None) -> int:
     say = lambda line: print(line, file=sys.stderr, flush=True)
     flags = parse_arguments(sys.argv[1:] if argv is None else argv)
     tpu = here.find() if flags.slice == here.NAME else slices.find(flags.slice)
-    recipe = Recipe(
-        tuple(flags.gin_file or [DEFAULT]),
-        tuple(flags.gin_bindings),
-        tuple(flags.gin_search_paths.split(",")),
-    )
+    recipe = Recipe.of_flags(flags)
     cache = flags.cache or str(Path("runs/.compiled") / tpu.name)
     results = checklist.check_recipe(recipe, tpu, flags.offline, cache, say)
     if isinstance(tpu, here.LocalDevices):

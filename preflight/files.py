@@ -80,13 +80,13 @@ def _vocabularies(run: Any) -> Iterator[str]:
 
 
 def _corpora(run: Any) -> Iterator[tuple[str, str]]:
-    """Yield the files of local corpora, with the task that reads them."""
+    """Yield the lists of corpora, and the files of local ones, with the task that reads them."""
     for cfg in _datasets(run):
         for task in cfg.tasks_with_split:
-            if isinstance(task.source, CorpusSource) and task.source.is_local:
-                for file in task.source.list_files(cfg.split):
-                    for part in file.sides or (file,):
-                        yield part.url, f"the task {task.name}"
+            if isinstance(source := task.source, CorpusSource):
+                files = source.list_files(cfg.split) if source.is_local else ()
+                paths = [part.url for file in files for part in file.sides or (file,)]
+                yield from ((path, f"the task {task.name}") for path in (*source.lists, *paths))
 
 
 def _from_root(path: str) -> str:
@@ -99,12 +99,9 @@ def _from_root(path: str) -> str:
 def main(argv: list[str] | None = None) -> None:
     """Print the files of a recipe."""
     parser = arguments.parser("python -m preflight.files", __doc__)
-    add = parser.add_argument
-    add("--gin_file", action="append", required=True, help="gin files, in order")
-    add("--gin_bindings", action="append", default=[], help="'NAME = value', after the files")
+    recipes.add_flags(parser)
     flags, _ = parser.parse_known_args(rewrite_gin_args(sys.argv[1:] if argv is None else argv))
-    recipe = recipes.Recipe(tuple(flags.gin_file), tuple(flags.gin_bindings))
-    for path, setting in list_files(recipe).items():
+    for path, setting in list_files(recipes.Recipe.of_flags(flags)).items():
         print(printable(f"{path}\t{setting}"))
 
 

@@ -23,7 +23,7 @@ if __name__ == "__main__":  # before jax and tensorflow are loaded
 
 from common import arguments
 from common.errors import UserError, guarded
-from preflight.aot.recipe import Recipe, load
+from preflight.aot.recipe import Recipe, add_flags, load
 from preflight.run_context import RunContext
 from preflight.search import BATCH, Trial, cheapest, compile_trial, fit
 from t5x.gin_utils import rewrite_gin_args
@@ -53,12 +53,10 @@ def fitting_trial(recipe: Recipe, context: RunContext) -> Trial:
 def main(argv: list[str] | None = None) -> None:
     """Print the flags, one a line."""
     parser = arguments.parser("python -m preflight.fit", __doc__)
-    add = parser.add_argument
-    add("--gin_file", action="append", required=True, help="gin files, in order")
-    add("--gin_bindings", action="append", default=[], help="'NAME = value', after the files")
-    add("--slice", required=True, help="the TPU slice: v4-8, v5e-16, …")
+    add_flags(parser)
+    parser.add_argument("--slice", required=True, help="the TPU slice: v4-8, v5e-16, …")
     flags, _ = parser.parse_known_args(rewrite_gin_args(sys.argv[1:] if argv is None else argv))
-    recipe = Recipe(tuple(flags.gin_file), tuple(flags.gin_bindings))
+    recipe = Recipe.of_flags(flags)
     context = RunContext(load(recipe), slices.find(flags.slice), offline=True)
     trial = fitting_trial(recipe, context)
     for name, value in trial.settings:

@@ -39,6 +39,21 @@ class Recipe:
         """Return the recipe with more bindings, which take precedence."""
         return dataclasses.replace(self, bindings=(*self.bindings, *bindings))
 
+    @classmethod
+    def of_flags(cls, flags: argparse.Namespace) -> "Recipe":
+        """Return the recipe that the flags of `add_flags` name."""
+        paths = flags.gin_search_paths.split(",")
+        return cls(tuple(flags.gin_file), tuple(flags.gin_bindings), tuple(paths))
+
+
+def add_flags(parser: argparse.ArgumentParser, default: str = "") -> None:
+    """Add the flags that name a recipe, as the trainer does; one is needed without a default."""
+    add = parser.add_argument
+    files = f"gin files, in order; default {default}" if default else "gin files, in order"
+    add("--gin_file", action="append", required=not default, help=files)
+    add("--gin_bindings", action="append", default=[], help="'NAME = value', after the files")
+    add("--gin_search_paths", default=".", help="folders to search for gin files")
+
 
 @functools.cache
 def _main_module() -> types.ModuleType:

@@ -101,8 +101,18 @@ class Catalog:
         if self._files is None:
             corpus = self._corpus or ""
             return "://" not in corpus and corpus.startswith(_FOLDER)
-        patterns = [str(p) for several in self._files.values() for p in _as_list(several)]
-        return not any("://" in pattern or pattern.startswith(LIST) for pattern in patterns)
+        return not any("://" in pattern or pattern.startswith(LIST) for pattern in self._patterns)
+
+    @property
+    def lists(self) -> list[str]:
+        """The paths of lists of files on this machine; a list in a bucket is not among them."""
+        paths = [p.removeprefix(LIST).partition("#")[0] for p in self._patterns if p[:1] == LIST]
+        return [path for path in paths if "://" not in path]
+
+    @property
+    def _patterns(self) -> list[str]:
+        files = self._files or {}
+        return [str(pattern) for several in files.values() for pattern in _as_list(several)]
 
     @property
     def knows_splits(self) -> bool:

@@ -172,6 +172,11 @@ class CorpusSource(Source):
         return self.catalog.is_local
 
     @property
+    def lists(self) -> list[str]:
+        """The paths of lists of files on this machine, which name what is read."""
+        return self.catalog.lists
+
+    @property
     def supports_arbitrary_sharding(self) -> bool:
         """Any number of shards is supported, regardless of the number of files."""
         return True

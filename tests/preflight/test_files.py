@@ -5,6 +5,8 @@ import pytest
 from fakes.refuses import refuses
 from preflight.aot.recipe import Recipe
 from preflight.files import CHECKPOINT, VOCABULARY, list_files
+from tasks import corpora, vocabularies
+from tasks.corpus.source import CorpusSource
 
 pytestmark = pytest.mark.usefixtures("isolated_gin")
 
@@ -39,6 +41,17 @@ def test_the_checkpoint_that_a_run_starts_from_counts_on_this_machine(folder):
     files = files_of(f"{setting}.path = '{path}'", f"{setting}.mode = 'specific'")
     assert [*files.values()].count(CHECKPOINT) == (folder == "runs")
     assert folder != "runs" or files[path] == CHECKPOINT
+
+
+def test_a_list_of_files_counts_on_this_machine_without_being_read(request):
+    files = {"train": ["@lists/mine.txt#10_*", "@gs://bucket/theirs.txt"]}
+    source = CorpusSource(files=files)
+    task = corpora.add(request.node.name, source, vocabularies.ro_mini_model, cedilla=True)
+    bindings = f"MIXTURE_OR_TASK_NAME = '{task.name}'", "train/utils.DatasetConfig.split = 'train'"
+    no_evaluation = "train_script.train.train_eval_dataset_cfg = None"
+    reads = files_of(*bindings, no_evaluation)
+    assert reads["lists/mine.txt"] == f"the task {task.name}"
+    assert not [path for path in reads if "theirs" in path]
 
 
 def test_a_name_that_is_unknown_is_refused():
