@@ -3,26 +3,17 @@
     python benchmarks/flops.py
 
 Products with parameters, of attention (all keys, masked or not) and of logits, as
-`t5x.monitoring.flops` counts them, for a T5 1.1 base of 64,000 pieces and batches of 128 rows. A
+`t5x.monitoring.flops` counts them, for gin/ro_t5x_base.gin and batches of 128 rows. A
 row of UL2's mixture has one example, padded to the longest, or two. The steps for the same loss are
 those measured with 2 million parameters (`benchmarks/README.md`), where no row was padded.
 """
 
+from preflight.aot.recipe import Recipe, load
 from t5x.examples.t5.network import T5Config
 from t5x.monitoring.flops import step_flops
 from tasks import vocabularies
 from tasks.objectives import ul2
 
-BASE = T5Config(
-    vocab_size=64_000,
-    emb_dim=768,
-    num_heads=12,
-    num_encoder_layers=12,
-    num_decoder_layers=12,
-    head_dim=64,
-    mlp_dim=2048,
-    mlp_activations=("gelu", "linear"),
-)
 ROWS, INPUTS, TARGETS = 128, 512, 114
 STEPS_OF_UL2 = 250 / 440
 STEPS_OF_MUON = {"rsqrt_decay": 1 / 2.18, "a straight line to zero": 1 / 1.70}
@@ -44,12 +35,13 @@ def muon_flops(config: T5Config) -> float:
 def main() -> None:
     """Print the table."""
     vocabulary = vocabularies.sentencepiece(vocabularies.ro_mini_model)
-    spans = step_flops(BASE, ROWS, INPUTS, TARGETS)
+    base = load(Recipe(("gin/ro_t5x_base.gin",))).model.module.config
+    spans = step_flops(base, ROWS, INPUTS, TARGETS)
     longest = max(n.targets for n in ul2.UL2.lengths_of_each(INPUTS, vocabulary))
-    one = step_flops(BASE, ROWS, INPUTS, longest) / spans
+    one = step_flops(base, ROWS, INPUTS, longest) / spans
     pair = ul2.UL2.lengths(2 * INPUTS, vocabulary).targets
-    two = step_flops(BASE, ROWS, 2 * INPUTS, pair) / spans / FILL
-    muon = 1 + muon_flops(BASE) / spans
+    two = step_flops(base, ROWS, 2 * INPUTS, pair) / spans / FILL
+    muon = 1 + muon_flops(base) / spans
     rows = [
         (f"UL2, one example a row of {INPUTS}/{longest}", STEPS_OF_UL2, one),
         (f"UL2, two examples a row of {2 * INPUTS}/{pair}", STEPS_OF_UL2, two),
@@ -59,7 +51,7 @@ def main() -> None:
     for name, steps, flops in rows:
         print(f"| {name} | {steps:.2f} | {flops:.2f} | {steps * flops:.2f} |")
     print(f"\ntwo examples for one: {two / one:.2f}")
-    half = step_flops(BASE, ROWS, INPUTS, ul2.UL2.lengths(INPUTS, vocabulary).targets) / spans
+    half = step_flops(base, ROWS, INPUTS, ul2.UL2.lengths(INPUTS, vocabulary).targets) / spans
     print(f"rows of {INPUTS} with two examples of half the text each, for one: {half / one:.2f}")
 
 
