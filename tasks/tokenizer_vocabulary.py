@@ -52,6 +52,9 @@ class TokenizerVocabulary(seqio.Vocabulary):
         super().__init__()
         self._find_file = tokenizer_file if callable(tokenizer_file) else (lambda: tokenizer_file)
 
+    def __str__(self) -> str:
+        return f"{type(self).__name__}({self.tokenizer_file})"
+
     @functools.cached_property
     def tokenizer_file(self) -> str:
         """The path of tokenizer.json."""

@@ -25,8 +25,8 @@ def verify_matching_vocabs(cfg: DatasetConfig, model: Any) -> None:
         if task_vocabulary != vocabulary:
             raise UserError(
                 f"task {cfg.provider.name}",
-                why=f"encodes {feature!r} with {task_vocabulary}, but {owner}.{side} is "
-                f"{vocabulary}",
+                why=f"encodes {feature!r} with {_named(task_vocabulary)}, but {owner}.{side} is "
+                f"{_named(vocabulary)}",
                 to_set="bind both to the same vocabulary",
             )
         rows = getattr(config, "vocab_size", None)
@@ -34,9 +34,16 @@ def verify_matching_vocabs(cfg: DatasetConfig, model: Any) -> None:
             raise UserError(
                 f"network.{type(config).__name__}.vocab_size",
                 rows,
-                f"but the vocabulary {vocabulary} has {size} ids, so some have no embedding",
+                f"but the vocabulary {_named(vocabulary)} has {size} ids, and some no embedding",
                 f"set it to {-(-size // 128) * 128}",
             )
+
+
+def _named(vocabulary: seqio.Vocabulary) -> str:
+    """Return a vocabulary's own text, or its class and size: seqio's of bytes prints an address."""
+    if " object at 0x" in str(vocabulary):
+        return f"{type(vocabulary).__name__} of {vocabulary.vocab_size} ids"
+    return str(vocabulary)
 
 
 def _check_kind(cfg: DatasetConfig, model: Any) -> None:
@@ -77,7 +84,7 @@ def _check_encoder(cfg: DatasetConfig, model: Any) -> None:
     vocabulary = features["inputs"].vocabulary
     if hasattr(vocabulary, "mask_id") and vocabulary.mask_id is None:
         raise UserError(
-            f"The vocabulary {vocabulary} of task {name}",
+            f"The vocabulary {_named(vocabulary)} of task {name}",
             why="has no mask token, which an encoder is trained with",
             to_set="name its mask_token in the tokenizer_config.json beside it",
         )

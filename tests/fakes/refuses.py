@@ -34,6 +34,7 @@ def refuses(setting=None, value=..., where=None, kind: type[CommandError] = User
     assert value is ... or error.value == value, error
     assert where is None or where in error.where, error
     assert error.why or error.setting, error
+    assert " object at 0x" not in str(error), error
 
 
 @contextlib.contextmanager
