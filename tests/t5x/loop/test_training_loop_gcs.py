@@ -106,7 +106,7 @@ def test_a_bucket_that_does_not_answer_is_reported_and_waited_for(gcs, tmp_path,
 def test_a_vocabulary_in_a_bucket_serves_every_command(
     recipe, name, setting, task_path, gcs, tmp_path, programs
 ):
-    """Training, preflight, the vocabulary's own check, and conversion."""
+    """Training, preflight, the vocabulary's own check, conversion; looks, caches and decoding."""
     gcs.put_folder("bucket", "v", MINI)
     file = f"gs://bucket/v/{name}"
     bindings = f"""
@@ -121,11 +121,22 @@ tasks.vocabularies.{task_path}.path = %VOCABULARY_FILE
     assert status == 0, said
     run = tmp_path / "run"
     small = f"--gin_file={tmp_path}/small.gin"
-    for command in (
+    task = "ro_mini_span_corruption" if recipe == pods.SMALL else "ro_mini_bert"
+    task_path = f"tasks.vocabularies.{task_path}.path = '{file}'"
+    commands = [
         ("preflight", small, "--slice=here", f"--gin.MODEL_DIR='{tmp_path}/new'"),
         ("vocabulary.check", file),
         ("convert", str(run)),
-    ):
+        ("tasks.look", task, f"--gin_bindings={task_path}"),
+        ("tasks.cache", f"--task={task}", f"--out={tmp_path}/cache", f"--gin_bindings={task_path}"),
+    ]
+    if recipe == pods.SMALL:  # an encoder has nothing to decode
+        decoding = (f"--gin.CHECKPOINT_PATH='{run}'", "--gin.MIXTURE_OR_TASK_SPLIT='validation'")
+        for script in ("infer", "eval"):
+            folder = f"--gin.{script.upper()}_OUTPUT_DIR='{tmp_path}/{script}'"
+            configuration = f"--gin_file=t5x/configs/runs/{script}.gin"
+            commands += [(f"t5x.{script}", small, configuration, folder, *decoding)]
+    for command in commands:
         done = subprocess.run(
             [sys.executable, "-m", *command],
             cwd=ROOT,
