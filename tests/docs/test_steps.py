@@ -176,6 +176,11 @@ def tiny_runs_and_a_model(folder: Folder) -> None:
     folder.publish("google-t5/t5-base", mlp_activations=("relu",), logits_via_embedding=True)
 
 
+def the_tiny_run_and_a_umt5(folder: Folder) -> None:
+    the_tiny_run(folder)
+    folder.publish("google/umt5-base", own_relative_bias=True)
+
+
 def the_tiny_encoder(folder: Folder) -> None:
     folder.run(changed("bash launch/ro_bert_tiny.sh"))
 
@@ -238,7 +243,7 @@ BEFORE: dict[str, Callable[[Folder], None]] = {
     "fine_tuning.md": checkpoints_and_questions,
     "inference.md": the_tiny_run,
     "settings.md": the_tiny_run,
-    "t5x_compatibility.md": the_tiny_run,
+    "t5x_compatibility.md": the_tiny_run_and_a_umt5,
     "vocabulary.md": models_to_trim,
     "your_language.md": a_vocabulary_too,
 }

@@ -269,7 +269,7 @@ def test_the_tiny_recipe_trains_on_a_pod_stops_and_resumes(tmp_path):
     with pod:
         pod.make()
         pod.do(*run, "--gin.TRAIN_STEPS=100000")
-        status_with(r"training  .* step \d+/100,000  loss \d\.\d+", 1)
+        status_with(r"training  .* step \d+/100,000  .*loss \d\.\d+", 1)
         output = pod.do("stop", "ro", ZONE)
         assert output.count("stopped") == 2, output
         stopped_at = layout.latest_step(str(pod.run_dir))

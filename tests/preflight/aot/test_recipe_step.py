@@ -147,7 +147,7 @@ def test_settings_that_fit_are_found_by_the_compiler_itself(tmp_path):
         failed = compile_trial(asked, context)
         assert failed.error.limit == pytest.approx(context.tpu.chip.hbm)
         tried = fit(asked, context, failed)
-    assert cheapest(tried).used_gib < context.tpu.chip.hbm
+    assert cheapest(tried).figures.used_gib < context.tpu.chip.hbm
     assert {name for trial in tried for name, _ in trial.settings} >= {MICROBATCHES, REMAT}
 
 
