@@ -13,6 +13,7 @@ creates WORK/claims/TRIAL runs the trial, and the others take the next one. A wo
 ends gives its claim back; one that is killed with -9 leaves it, see `run_all`.
 """
 
+import contextlib
 import json
 import os
 import pathlib
@@ -35,9 +36,13 @@ def name_of(trial: tuple) -> str:
 
 
 def read(path: pathlib.Path, kind: type[T]) -> dict[T, Result]:
-    """Return the results by trial."""
-    lines = map(json.loads, path.read_text().splitlines() if path.exists() else [])
-    return {kind(*(line[name] for name in kind._fields)): line for line in lines}
+    """Return the results by trial, without a line that is not yet written, or was cut short."""
+    results = {}
+    for text in path.read_text().splitlines() if path.exists() else []:
+        with contextlib.suppress(json.JSONDecodeError):
+            line = json.loads(text)
+            results[kind(*(line[name] for name in kind._fields))] = line
+    return results
 
 
 def run_claimed(
@@ -56,8 +61,9 @@ def run_claimed(
     try:
         if trial not in read(path, type(trial)):  # it may have finished before it was claimed
             line = json.dumps(trial._asdict() | run(trial)) + "\n"
+            is_whole = not path.exists() or path.read_bytes()[-1:] in (b"", b"\n")
             with path.open("a") as file:
-                file.write(line)
+                file.write(line if is_whole else f"\n{line}")
         clean(trial)
     finally:
         claim.unlink()
@@ -79,9 +85,10 @@ def run_all(
     """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # gives the claim back
     (work / "claims").mkdir(parents=True, exist_ok=True)
-    for claim in (work / "claims").iterdir():
-        if claim.read_text().split()[:1] == [ended]:
-            claim.unlink()
+    for claim in (work / "claims").iterdir() if ended else ():
+        with contextlib.suppress(FileNotFoundError):  # another worker has ended its trial
+            if claim.read_text().split()[:1] == [ended]:
+                claim.unlink()
     while trials := pending(results := read(path, kind)):
         if not any(run_claimed(trial, run, clean, work, path) for trial in trials):
             time.sleep(POLL_S)

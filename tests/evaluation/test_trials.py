@@ -1,6 +1,7 @@
 """Workers that share a folder run each trial once, and give back what they have not finished."""
 
 import concurrent.futures
+import pathlib
 import socket
 import time
 from typing import NamedTuple
@@ -55,6 +56,45 @@ def test_what_a_trial_has_left_is_removed_after_its_line_is_written(work):
     clean = lambda trial: lines.append(trials.read(path, Trial)[trial])
     assert trials.run_claimed(TRIALS[0], lambda _: {"value": 2}, clean, work, path)
     assert lines == [{"name": "a text", "seed": 0, "value": 2}]
+
+
+@pytest.mark.parametrize("written", [1, 20, -2])
+def test_a_line_that_is_cut_short_costs_its_own_trial_alone(written, work):
+    """The disk was full, or another worker is writing it."""
+    path = work / "results.jsonl"
+    for trial in TRIALS[:2]:
+        assert trials.run_claimed(trial, lambda t: {"value": t.seed}, nothing, work, path)
+    whole = path.read_text()
+    first, second = whole.splitlines(keepends=True)
+    path.write_text(first + second[:written])
+    assert [*trials.read(path, Trial)] == TRIALS[:1]
+    for trial in (TRIALS[2], TRIALS[1]):
+        assert trials.run_claimed(trial, lambda t: {"value": t.seed}, nothing, work, path)
+    results = trials.read(path, Trial)
+    assert {trial: line["value"] for trial, line in results.items()} == dict(
+        zip(TRIALS[:3], range(3), strict=True)
+    )
+
+
+@pytest.mark.parametrize("ended", [None, "elsewhere"])
+def test_a_worker_starts_while_others_give_their_claims_back(ended, work, monkeypatch):
+    claims = [work / "claims" / trials.name_of(trial) for trial in TRIALS[2:]]
+    for claim in claims:
+        claim.write_text("elsewhere 1 now\n")
+    listed = pathlib.Path.iterdir
+
+    def listed_late(folder):
+        paths = [*listed(folder)]
+        for claim in claims:
+            claim.unlink(missing_ok=True)
+        return iter(paths)
+
+    monkeypatch.setattr(pathlib.Path, "iterdir", listed_late)
+    pending = lambda results: [trial for trial in TRIALS[:2] if trial not in results]
+    run = lambda trial: {"value": trial.seed}
+    path = work / "results.jsonl"
+    results = trials.run_all(Trial, pending, run, nothing, work, path, ended)
+    assert sorted(results) == TRIALS[:2]
 
 
 def test_a_claim_of_a_dead_worker_is_taken_away_on_request(work):
