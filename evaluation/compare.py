@@ -41,6 +41,7 @@ from t5x.cli import dry_run
 from t5x.start.vocabulary import verify_matching_vocabs
 
 POINTS, LOSSES = 4, 20  # of a branch's curves: checkpoints, and logged losses
+_UNBOUND = "leave it to MIXTURE_OR_TASK_NAME and RANDOM_SEED, which the branches bind"
 RESULTS, PAGE = "results.jsonl", "compare.html"
 # 95 % of chance: normal, and Student's t of the means of two groups of 2, 3, … seeds each.
 NORMAL, STUDENT = 1.96, (4.303, 2.776, 2.447, 2.306, 2.228, 2.179, 2.145, 2.120, 2.101)
@@ -62,12 +63,14 @@ class Difference(NamedTuple):
 
     def sentence(self, a: str, b: str) -> str:
         """Return which text is better, that there is no difference, or that one seed is too few."""
-        is_chance = abs(self.value) <= max(self.by_passages, self.by_seeds or 0.0)
+        by_both = math.hypot(self.by_passages, self.by_seeds or 0.0)
+        is_chance = abs(self.value) <= by_both
         better = f"{a if self.value < 0 else b} is better"
         which = "not decided" if self.by_seeds is None else better
         which = "no difference" if is_chance else which
         by = f"±{self.by_passages:.4f} by the choice of passages"
-        by += "" if self.by_seeds is None else f", ±{self.by_seeds:.4f} by the seed"
+        if self.by_seeds is not None:
+            by = f"±{by_both:.4f}: {by}, ±{self.by_seeds:.4f} by the seed"
         more = "; by the seed --seeds 3 says" if self.by_seeds is None else ""
         return f"{which}: {self.value:+.4f} bits a byte; chance explains {by}{more}"
 
@@ -88,15 +91,19 @@ def difference(a: Sequence[trials.Result], b: Sequence[trials.Result]) -> Differ
     return Difference(measure.value, NORMAL * measure.error, by_seeds)
 
 
+def seed_of(trial: Trial, flags: argparse.Namespace) -> int:
+    """Return the seed of a branch, none of the run's: it may have read the text in its order."""
+    return (Bindings.read(flags.recipe).macro("RANDOM_SEED") or 0) + trial.seed
+
+
 def branch(trial: Trial, flags: argparse.Namespace) -> list[str]:
     """Return the trainer's flags of a trial, after the recipe of the run."""
-    seed = Bindings.read(flags.recipe).macro("RANDOM_SEED") or 0
     values = {
         "MODEL_DIR": str(flags.out / trials.name_of(trial)),
         "MIXTURE_OR_TASK_NAME": trial.text,
         "COOLDOWN_FROM": flags.checkpoint,
         "TRAIN_STEPS_RELATIVE": flags.steps,
-        "RANDOM_SEED": seed + trial.seed,  # the run itself may have read the text in its own order
+        "RANDOM_SEED": seed_of(trial, flags),
         "EXPECTED_LOSS": None,
         "train_script.train.cooldown_restore_dataset": False,
         "train_script.train.train_eval_dataset_cfg": None,
@@ -113,10 +120,11 @@ def branch(trial: Trial, flags: argparse.Namespace) -> list[str]:
 
 
 def check_text(trial: Trial, flags: argparse.Namespace) -> None:
-    """Check that a branch can be made and reads no text twice.
+    """Check that a branch can be made, reads its text in its order, and reads none twice.
 
     Raises:
-      UserError: no task has the name, its vocabulary is not the run's, or it has too little text.
+      UserError: no task has the name, its vocabulary is not the run's, it has too little text, or
+        the recipe names another text or order.
     """
     with tempfile.NamedTemporaryFile("w", suffix=".gin") as file:
         file.write(flags.recipe)
@@ -126,6 +134,11 @@ def check_text(trial: Trial, flags: argparse.Namespace) -> None:
         bindings = tuple(word.removeprefix(setting) for word in words if word.startswith(setting))
         run = load(Recipe((file.name, *files), bindings, (str(ROOT),)))
     cfg, last = run.train_dataset_cfg, run.total_steps
+    of_trial = {"mixture_or_task_name": trial.text, "seed": seed_of(trial, flags)}
+    for name, value in of_trial.items():
+        if (bound := getattr(cfg, name)) != value:
+            why = f"by the recipe or a flag, and not {value!r} as in this branch"
+            raise UserError(f"train/utils.DatasetConfig.{name}", bound, why, _UNBOUND)
     verify_matching_vocabs(cfg, run.model)
     for row in dry_run.corpora(cfg, last - flags.steps, last).values():
         if (epochs := row.numbers.get("epochs", 0.0)) > 1:

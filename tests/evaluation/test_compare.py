@@ -76,17 +76,21 @@ def test_seeds_that_scatter_make_a_difference_chance():
     assert three.sentence("a", "b").startswith("a is better: ")
 
 
+@pytest.mark.parametrize("by_passage", [0.0, 0.05])
 @pytest.mark.parametrize("seeds", [2, 3, 12])
-def test_equal_texts_are_told_apart_in_at_most_one_of_twenty_cases(seeds):
+def test_equal_texts_are_told_apart_in_at_most_one_of_twenty_cases(seeds, by_passage):
+    """A text suits some passages more than others, by which it may look better too."""
     rng, cases = np.random.default_rng(0), 600
 
     def is_chance(difference: float) -> bool:
         """Compare texts whose seeds scatter by 0.01; passages vary by far more, alike for both."""
         passages = rng.normal(2.0, 0.5, 50)
-        runs = lambda mean: [
-            result(*(passages + mean + rng.normal(0, 0.01) + rng.normal(0, 1e-4, 50)))
-            for _ in range(seeds)
-        ]
+
+        def runs(mean):
+            of_text = passages + mean + rng.normal(0, by_passage, 50)
+            noise = lambda: rng.normal(0, 0.01) + rng.normal(0, 1e-4, 50)
+            return [result(*(of_text + noise())) for _ in range(seeds)]
+
         return "no difference" in compare.difference(runs(0.0), runs(difference)).sentence("a", "b")
 
     assert sum(not is_chance(0.0) for _ in range(cases)) <= 0.07 * cases
@@ -197,6 +201,23 @@ def test_it_is_refused_in_one_sentence_before_anything_runs(name, run, said):
         command(run, **arguments)
     assert not said
     assert not (run.parent / "out").exists()
+
+
+BOUND = {"mixture_or_task_name": repr(TEXTS[0]), "seed": "3"}
+
+
+@pytest.mark.parametrize("name", BOUND)
+@pytest.mark.parametrize("as_flag", [False, True])
+def test_branches_that_would_read_the_same_are_refused(name, as_flag, run, said):
+    """Their difference would be none, or by no seed."""
+    setting = f"train/utils.DatasetConfig.{name}"
+    flag = [f"--gin.{setting}={BOUND[name]}"] if as_flag else []
+    if not as_flag:
+        with (run / "config.gin").open("a") as file:
+            file.write(f"from t5x import utils\n{setting} = {BOUND[name]}\n")
+    with refuses(setting):
+        command(run, *flag)
+    assert not said
 
 
 def test_steps_that_are_too_many_are_named_with_the_number_that_is_not(run, said):
