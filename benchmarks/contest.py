@@ -45,7 +45,7 @@ from evaluation.guesser import Guesser
 from evaluation.hidden_text import HiddenText, cut_passages, hide_spans
 from preflight.aot import recipe_step
 from preflight.aot.recipe import Recipe, load
-from t5x.monitoring import flops, program_cache
+from t5x.monitoring import event_log, flops, program_cache
 from tasks import vocabularies
 from tasks.objectives import registry
 from tasks.text.normalize import normalize
@@ -235,20 +235,36 @@ def bits_per_byte(guesser: Guesser, texts: Sequence[HiddenText], prefix="") -> m
 
 
 def train(trial: Trial, work: pathlib.Path) -> dict[str, Any]:
-    """Train a trial, or the rest of it; return what its checkpoints measure, by FLOP."""
+    """Train a trial, or the rest of it; return what its checkpoints measure, by FLOP.
+
+    A trial that diverges measures infinity.
+    """
     count = step_flops(trial, work)
     values = bindings(trial, work, steps := int(trial.budget / count))
     flags = [f"--gin_file={name}" for name in ROWS[trial.row].gin_files]
     flags += [f"--gin.{name}={value!r}" for name, value in values.items()]
-    call(work, "t5x.train", *flags)
+    command = shlex.join(["python", "-m", "t5x.train", *flags]).replace(str(work), "WORK")
+    try:
+        call(work, "t5x.train", *flags)
+    except subprocess.CalledProcessError:
+        if not has_diverged(pathlib.Path(values["MODEL_DIR"])):
+            raise
+        diverged = measures.Measure(math.inf, 0.0, 0)._asdict()
+        return diverged | {"curve": [], "steps": steps, "parameters": 0, "command": command}
     texts, curve = hidden(work), []
     for model in models.find(values["MODEL_DIR"], every_checkpoint=True):
         bits = bits_per_byte(model.load(models.SPAN_CORRUPTION), texts, ROWS[trial.row].prefix)
         curve.append([(model.step or 0) * count, bits.value])
-    command = shlex.join(["python", "-m", "t5x.train", *flags]).replace(str(work), "WORK")
     return bits._asdict() | {
         "curve": curve, "steps": steps, "parameters": model.count_parameters(), "command": command
     }  # fmt: skip
+
+
+def has_diverged(run: pathlib.Path) -> bool:
+    """Return whether a run has failed because its loss, gradients or state are not finite."""
+    failures = event_log.EventLog(str(run)).events("failed")
+    errors = ("FloatingPointError", "NonFiniteStateError")
+    return bool(failures) and failures[-1]["reason"].startswith(errors)
 
 
 def count_ngrams(work: pathlib.Path) -> dict[str, Any]:
@@ -294,7 +310,7 @@ def next_trials(names: Iterable[str], results: Mapping[Trial, dict], budget: flo
 
 
 def table(results: Mapping[Trial, dict], budget: float) -> Iterator[str]:
-    """Yield the lines of the table; ± is the standard deviation over seeds."""
+    """Yield the lines of the table; ± is the standard deviation over seeds, inf a divergence."""
     yield "| row | bits a byte | seeds | rate | steps | parameters | lines | commit |"
     yield "|---|---|---|---|---|---|---|---|"
     for name in ROWS:
@@ -304,7 +320,8 @@ def table(results: Mapping[Trial, dict], budget: float) -> Iterator[str]:
             yield f"| {name} | not run yet | | | | | | |"
             continue
         values, last = [line["value"] for line in lines], lines[-1]
-        spread = f" ± {statistics.stdev(values):.3f}" if len(values) > 1 else ""
+        has_spread = len(values) > 1 and all(map(math.isfinite, values))
+        spread = f" ± {statistics.stdev(values):.3f}" if has_spread else ""
         cells = [name, f"{statistics.mean(values):.3f}{spread}", str(len(values))]
         cells += [f"{last['rate']:g}, {tried} of {len(rates)} tried" if last["rate"] else ""]
         cells += [f"{last[key]:,}" for key in ("steps", "parameters", "lines")]
@@ -321,7 +338,7 @@ def draw(results: Mapping[Trial, dict], budget: float, path: pathlib.Path) -> No
         lines = [results[t] for t in sweep(name, results, budget)[1] if t in results]
         if curves := [line["curve"] for line in lines if line["curve"]]:
             axis.plot(*np.mean(curves, axis=0).T, f"C{i}-o", label=name, ms=3)
-        elif lines:
+        elif lines and math.isfinite(lines[0]["value"]):
             axis.axhline(lines[0]["value"], color=f"C{i}", ls=":", label=name)
     axis.set(xlabel="FLOP", ylabel="bits a byte of held-out novels")
     axis.legend(fontsize=8)

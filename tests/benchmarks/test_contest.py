@@ -3,6 +3,8 @@
 import dataclasses
 import hashlib
 import json
+import pathlib
+import subprocess
 import sys
 
 import pytest
@@ -16,9 +18,10 @@ from fakes import valid_run
 from fakes.file_server import FileServer
 from fakes.paths import MINI, ROOT
 from fakes.refuses import refuses
+from t5x.checkpoints import NonFiniteStateError
 from t5x.examples.t5 import network
 from t5x.examples.t5gemma2 import network as gemma
-from t5x.monitoring import flops
+from t5x.monitoring import event_log, flops
 
 PAGE = ROOT / "docs" / "contest.md"
 TEI = '<TEI xmlns="http://www.tei-c.org/ns/1.0"><teiHeader><p>no text</p></teiHeader><text><body>'
@@ -151,6 +154,53 @@ def test_a_run_has_all_trials_and_leaves_no_checkpoints(work, tmp_path, monkeypa
     contest.main(["run", "--work", str(work), "--results", str(path)])
     assert [(t.rate, t.seed) for t in trials.read(path, Trial)] == [(0.1, 0), (0.2, 0), (0.1, 1)]
     assert not [*(work / "runs").iterdir()]
+
+
+@pytest.fixture
+def failing(work, monkeypatch):
+    """Return a function that trains a trial whose command fails with an error."""
+    monkeypatch.setattr(contest, "step_flops", lambda *_: 1e9)
+
+    def train(error: BaseException) -> dict:
+        def call(work, module, *arguments):
+            folder = contest.bindings(trial, work, 1)["MODEL_DIR"]
+            pathlib.Path(folder).mkdir(parents=True)
+            log = event_log.EventLog(folder)
+            log.write("start", step=0)
+            log.write("failed", step=7, reason=f"{type(error).__name__}: {error}")
+            log.close()
+            raise subprocess.CalledProcessError(1, module)
+
+        monkeypatch.setattr(contest, "call", call)
+        return contest.train(trial := Trial("T5 1.1, Muon", 0.4, 0), work)
+
+    return train
+
+
+@pytest.mark.parametrize("kind", [FloatingPointError, NonFiniteStateError])
+def test_a_trial_that_diverges_is_the_worst_and_ends_no_worker(kind, failing, tmp_path):
+    name, budget = "T5 1.1, Muon", contest.BUDGET
+    planned = [Trial(name, rate, 0) for rate in (0.4, 0.1, 0.2)]
+    planned += [Trial(name, 0.2, seed) for seed in (1, 2)]
+    diverged = {"lines": 3, "commit": "abc"} | failing(kind("the loss is nan"))
+    lines = [planned[0]._asdict() | diverged]
+    lines += [result_of(trial, 3 - i / 10) for i, trial in enumerate(planned[1:])]
+    path, picture = tmp_path / "results.jsonl", tmp_path / "picture.png"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    results = trials.read(path, Trial)
+    assert not contest.next_trials([name], results, budget)
+    assert any(
+        f"| {name} | 2.800 ± 0.100 | 3 | 0.2" in row for row in contest.table(results, budget)
+    )
+    for trial in (planned[1], planned[4]):  # another rate, then a seed of the best
+        results[trial] |= diverged
+        assert [*contest.table(results, budget)]
+        contest.draw(results, budget, picture)
+
+
+def test_a_trial_that_fails_otherwise_ends_its_worker(failing):
+    with pytest.raises(subprocess.CalledProcessError):
+        failing(OSError("the disk is full"))
 
 
 def test_the_table_has_the_mean_and_the_spread_of_the_seeds(tmp_path):
