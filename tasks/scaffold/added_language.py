@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from common.new_files import commit_command
-from tasks.scaffold.files import fill, python, quoted
+from tasks.scaffold.files import docstring, fill, python, quoted
 from tasks.scaffold.starting_model import BYT5, T5, Model
 from tasks.scaffold.training_text import TrainingText
 
@@ -113,7 +113,7 @@ class AddedLanguage(NamedTuple):
         imports = {text.imports for text in self.texts}
         return fill(
             "add_language.py",
-            about=about,
+            docstring=docstring(about),
             imports="\n".join(sorted({f"from tasks import {', '.join(package)}", *imports})),
             vocabulary=vocabulary,
             objective=family.objective,

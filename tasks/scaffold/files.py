@@ -84,6 +84,12 @@ def quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
+def docstring(text: str) -> str:
+    """Return a text as the docstring of a module; it may quote a path or name of the user's."""
+    escaped = text.replace("\\", "\\\\").replace('"""', r"\"\"\"")
+    return f'"""{escaped}"""'
+
+
 def python(value: object, indentation: str = "") -> str:
     """Return plain data as Python with double quotes; a long dict has a line for each item."""
     if isinstance(value, dict):

@@ -19,7 +19,7 @@ from common.tables import counted
 from tasks.corpus.storage.names import portable_path
 from tasks.look.sample import Sample
 from tasks.rows import Rows
-from tasks.scaffold.files import fill, python, quoted
+from tasks.scaffold.files import docstring, fill, python, quoted
 from tasks.scaffold.starting_model import Model
 
 METRICS = ("sacrebleu", "chrf")
@@ -183,7 +183,7 @@ class FinetuningRecipe(NamedTuple):
             settings.append(f"prefix={quoted(self.rows.prefix)},")
         return fill(
             "finetune.py",
-            about=about,
+            docstring=docstring(f"{about}."),
             job="classification" if self.rows.classes else "text_to_text",
             name=self.name,
             rows="\n".join(f"{name}={python(value)}," for name, value in arguments.items()),

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from common.new_files import commit_command
 from common.tables import amount, counted, data_size
-from tasks.scaffold.files import fill, python, quoted
+from tasks.scaffold.files import docstring, fill, python, quoted
 from tasks.scaffold.kinds import KINDS, Kind, Size
 from tasks.scaffold.training_text import GAP, TrainingText
 
@@ -178,7 +178,7 @@ class PretrainingRecipe(NamedTuple):
             imports.append("from tasks.objectives.masking import Masking")
         return fill(
             "pretrain.py",
-            about=text.about,
+            docstring=docstring(f"{text.about}."),
             packages="corpora, mixtures" if self.phases or text.parts else "corpora",
             imports="\n".join(imports),
             statements=statements,

@@ -1,10 +1,12 @@
 """Templates are filled line by line; a user's files are written all or none."""
 
+import ast
+
 import pytest
 
 from fakes.refuses import refuses
 from tasks.scaffold import files
-from tasks.scaffold.files import check_name, fill, write
+from tasks.scaffold.files import check_name, docstring, fill, write
 
 
 def test_a_line_of_one_name_has_the_lines_of_its_value(tmp_path, monkeypatch):
@@ -24,6 +26,15 @@ def test_a_name_can_be_a_module_of_a_users_task():
     for name in ("Мова", "a-b", "is", "corpus", "mixtures", "new_language"):
         with refuses("--name", name):
             check_name(name, "--name")
+
+
+PATHS = ("/data/*.txt", r"D:\xuk\new", '/a "b"/c', 'three """ or """', r'a\""" \" b', "на диску")
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_docstring_quotes_any_path(path):
+    module = ast.parse(docstring(f"{path}.") + "\n")
+    assert ast.get_docstring(module, clean=False) == f"{path}."
 
 
 def test_files_are_written_all_or_none(tmp_path):
