@@ -163,6 +163,7 @@ def _of_corpora(text: TrainingText, language: Language, corpora: str) -> Trainin
         about=f"{language.name}: pretraining on {', '.join(named)}",
         source=next(iter(codes.values())),
         parts=codes if len(codes) > 1 else {},
+        best=text.best if "fineweb2" in named else "",
         text_bytes=share * text.text_bytes,
         tokens=share * text.tokens,
         flags=text.flags.replace(f"--corpus {FINEWEB2} --config {language.code}", flags),

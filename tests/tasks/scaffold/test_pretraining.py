@@ -195,6 +195,14 @@ def test_each_phase_goes_on_where_the_one_before_ends(size):
     assert f"runs/{recipe.name}_decay\n" in f"{recipe.report([])}\n"
 
 
+@pytest.mark.parametrize("names", ["fineweb2_hq", "finewiki,hplt3", "finewiki,fineweb2"])
+def test_the_last_phase_reads_no_corpus_that_was_not_named(names):
+    """The whole of FineWeb-2 is worse than the part that FineWeb2-HQ is."""
+    text = language_text(table.find("czech"), corpora=names)
+    module = next(iter(PretrainingRecipe(text, "tiny", "modernbert", phases=True).files().values()))
+    assert {*re.findall(r"public\.(\w+)\(", module)} == {*names.split(",")}
+
+
 def test_every_size_of_a_kind_has_a_gin_file_and_a_template():
     for name, kind in KINDS.items():
         package = {"t5": "t5/t5_1_1", "t5gemma2": "t5gemma2"}.get(name, f"encoder/{name}")
