@@ -116,7 +116,8 @@ def sketch(task: seqio.Task, split: str) -> Sketch:
         for row in excerpt.documents(source, split, shuffle=is_local):
             text = "\n".join(row.values())
             document = codes(text)
-            document = np.pad(document, (0, max(RUN - len(document), 0)))
+            if len(document):  # without words it is no text that another corpus could hold
+                document = np.pad(document, (0, max(RUN - len(document), 0)))
             kept.append(_at_level(runs(document), level))
             beginnings.append(text[:_SHOWN])
             number, size = number + len(kept[-1]), size + len(text.encode())
@@ -231,7 +232,9 @@ def _rows(name: str) -> Iterator[Mapping[str, str]]:
         source = source_of(sampling.original(seqio.TaskRegistry.get(name))[0])
         split = next((split for split in ("test", "validation") if split in source.splits), "test")
     else:
-        path, _, column = name.rpartition("=") if "=" in name else (name, "", "text")
+        path, _, column = name.rpartition("=")
+        if not path or "/" in column:  # such as lang=ro/pairs.jsonl
+            path, column = name, "text"
         source, split = CorpusSource(absolute_path(path), column=column, splits=("train",)), "train"
     source.peek(split, 1)  # raises the mistakes in one sentence
     return excerpt.documents(source, split, shuffle=False)

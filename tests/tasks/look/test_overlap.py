@@ -104,6 +104,13 @@ def test_corpora_with_nothing_in_common_are_told_from_those_that_are_hardly_read
         overlap.reading(0)
 
 
+@pytest.mark.parametrize("sign", ["***", "…", "—", "。"])
+def test_signs_between_documents_are_no_document_that_both_have(sign, write, monkeypatch):
+    monkeypatch.setattr(overlap, "KEPT", 50)  # which signs alone would fill
+    lists = [text for text in documents(200) for text in (text, sign)], [sign] * 100 + TEXTS[:100]
+    assert overlap.look(write(*lists), "train").verdict == OK
+
+
 def test_of_a_corpus_of_unknown_size_the_share_is_at_least_what_was_seen(monkeypatch):
     def task_of(texts):
         dataset = lambda split, shuffle_files, seed=None: tf.data.Dataset.from_tensor_slices(
@@ -181,6 +188,17 @@ def test_a_look_compares_with_the_sets_that_gin_names(write, sets, tmp_path):
         gin.clear_config()
     assert "40 of 400 documents" in rows["evaluation sets"].figure
     assert rows["evaluation sets"].verdict == WARNING
+
+
+@pytest.mark.parametrize("folder", ["lang=ro", "a=b=c", "plain"])
+@pytest.mark.parametrize("column", ["text", "good"])
+def test_a_set_may_lie_in_a_folder_with_an_equals_sign(folder, column, tmp_path, monkeypatch):
+    (tmp_path / folder).mkdir()
+    path = tmp_path / folder / "set.jsonl"
+    path.write_text(json.dumps({column: TEXTS[0]}) + "\n")
+    name = str(path) if column == "text" else f"{path}={column}"
+    monkeypatch.setattr(overlap, "evaluation_sets", lambda: (name,))
+    assert overlap.evaluation(TEXTS[:1]).verdict == WARNING
 
 
 def test_a_set_that_does_not_exist_is_refused(tmp_path, monkeypatch):
