@@ -23,6 +23,8 @@ import argparse
 import collections
 import itertools
 import os
+import statistics
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +50,7 @@ from tasks.scaffold.starting_model import BYT5
 
 LABELLED = 200_000  # rows whose labels, or inputs, are read
 MOST_CLASSES = 1_000
+MOST_HELD_OUT = 0.5  # share of the rows
 
 
 def open_start(name: str, job: str) -> PretrainedT5:
@@ -138,7 +141,25 @@ def open_rows(
     source = Rows(**options)
     if shares := validation.held_out(source):
         options["held_out"] = dict(shares)
+        if (share := held_share(source, shares)) > MOST_HELD_OUT:
+            raise UserError(
+                "--group" if group else "--inputs",
+                group or inputs,
+                f"whose texts are too few to share the rows out: {share:.0%} of them would be held "
+                "out",
+                "name a column of more texts with --group, or give rows for validation in a split "
+                "of their own",
+            )
     return JobRows(options, classes, prefix, repeated(source, is_held_out=bool(shares)))
+
+
+def held_share(source: Rows, shares: Mapping[str, float]) -> float:
+    """Return the share of the rows that shares of their inputs or groups hold out."""
+    _, end = held_out.range_of(shares, "validation") or (0, 0)
+    with waiting(f"counting the rows of {source.name} to hold out", WAITING_S):
+        batches = (held_out.hashes(rows, source.column) < end for rows in source.texts("train"))
+        rows = itertools.islice(itertools.chain.from_iterable(batches), LABELLED)
+        return statistics.fmean(map(float, rows))
 
 
 def repeated(source: Rows, is_held_out: bool) -> str:

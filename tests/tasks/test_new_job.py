@@ -15,6 +15,7 @@ from golden import recipe_facts
 
 import gin
 import tasks
+from common.errors import UserError
 from convert.run.rewrite import gin_of
 from convert.sizes import BertSizes
 from fakes import small_vocabulary, valid_run
@@ -237,6 +238,26 @@ def test_bad_input_is_refused_by_its_flag(folders, words, setting, value):
     with refuses(setting, value):
         new_job.main.__wrapped__(["mine", *words.split()])
     assert not (folders / "root/tasks/mine.py").exists()
+
+
+@pytest.mark.parametrize("flag", ["--group", "--inputs"])
+@pytest.mark.parametrize("seed", range(6))
+def test_few_groups_never_hold_most_of_the_rows_out(flag, seed, tmp_path):
+    """Their hashes decide, so that the group of nearly all rows may be the first one."""
+    names = [f"large {seed}", f"small {seed}"]
+    rows = [{"text": str(n), "of": names[n % 10 == 0], "said": f"say {n}"} for n in range(100)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    inputs, group, value = ("text", "of", "of") if flag == "--group" else ("of", None, "of")
+    make = lambda: new_job.open_rows(str(tmp_path), inputs, "said", None, "", group)
+    try:
+        source = make().source
+    except UserError:
+        with refuses(flag, value):
+            make()
+        return
+    count = lambda split: sum(1 for _ in source.get_dataset(split, shuffle=False))
+    assert count("train") + count("validation") == 100
+    assert count("train") == 90
 
 
 @pytest.mark.parametrize("name", ["theirs", "theirs_too", "quality", "a-b"])
