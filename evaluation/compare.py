@@ -203,8 +203,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Check both texts, run what is missing, print the result and write the page."""
     flags = _arguments(argv)
     jax.config.update("jax_platforms", "cpu")  # the devices are those of the commands it starts
-    if flags.a == flags.b:
-        raise UserError("B", flags.b, "which is A too", "name another text")
+    if len({trials.name_of(Trial(text, 1)) for text in flags.texts}) < 2:
+        why = (
+            "which is A too" if flags.a == flags.b else f"whose folders would be those of {flags.a}"
+        )
+        raise UserError("B", flags.b, why, "name another text")
     arguments.check_output_folder("--out", str(flags.out))
     run = model_dir.open_run(flags.at)
     _, flags.checkpoint = max(run.checkpoints.items())

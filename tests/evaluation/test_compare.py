@@ -181,6 +181,7 @@ def test_a_dry_run_checks_both_and_trains_nothing(run, said):
 
 REFUSED = {
     "equal texts": ({"texts": (TEXTS[0], TEXTS[0])}, "B"),
+    "texts that share folders": ({"texts": ("cs:web", "cs_web")}, "B"),
     "an unknown text": ({"texts": (TEXTS[0], "no_such_task")}, "MIXTURE_OR_TASK_NAME"),
     "another vocabulary": (
         {"texts": (TEXTS[0], "ro_mini_byt5_span_corruption")},
