@@ -47,8 +47,8 @@ def git(*words: str) -> str:
     command = ["git", "-C", str(ROOT), *words]
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     if done.returncode:
-        reason = ["no reason", *done.stderr.splitlines()][-1]
-        raise Failed(f"git {words[0]} failed: {reason}.")
+        lines = done.stderr.partition("\n\n")[0].rstrip(".").splitlines()  # advice follows
+        raise Failed(f"git {words[0]} failed: {'; '.join(lines) or 'no reason'}.")
     return done.stdout
 
 

@@ -92,7 +92,7 @@ def check() -> None:
     git = ["git", "-C", str(ROOT)]
     pulled = subprocess.run([*git, "pull", "--quiet", "--ff-only"], capture_output=True, text=True)
     if pulled.returncode:
-        reason = ["", *pulled.stderr.splitlines()][-1]
+        reason = "; ".join(map(str.strip, pulled.stderr.partition("\n\n")[0].splitlines()))
         fail(f"git pull failed ({reason}): undo what was changed in this clone, or delete it.")
     print("head", subprocess.check_output([*git, "rev-parse", "--short=12", "HEAD"], text=True))
 

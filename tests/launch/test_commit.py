@@ -186,4 +186,4 @@ def test_the_command_looks_without_a_slice(ready):
     subprocess.run(
         ["git", "-C", ready.clone, "remote", "set-url", "origin", "/nowhere"], check=True
     )
-    assert "git fetch failed: " in sentence(ask())
+    assert "git fetch failed: fatal: '/nowhere' does not appear to be" in sentence(ask())
