@@ -21,7 +21,8 @@ from launch.slices import Slice, say, say_when
 ENDED = ("FAILED", "SUSPENDING", "SUSPENDED")  # states of a request that gives no slice any more
 DAY = 86_400
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": DAY}
-LONGEST = 7 * DAY  # of flex-start slices
+SHORTEST, LONGEST = 600, 7 * DAY  # of flex-start slices; set-up takes half of the former
+REFUSED_SECONDS = 900  # before gcloud is asked again for what it has refused
 
 
 class Offer(NamedTuple):
@@ -38,6 +39,20 @@ class Offer(NamedTuple):
 def gcloud_type(type: str) -> str:
     """Return a type of slice as gcloud calls it."""
     return re.sub("^v5e-", "v5litepod-", type)
+
+
+def check(tpu: Slice, zones: list[str], types: list[str]) -> None:
+    """Raise Failed for types and zones that could not be asked for, before anything is compiled."""
+    for type in types:
+        if not re.fullmatch("[a-z0-9]+-[0-9]+", type):
+            raise Failed(f"--any has {type!r}, not a type: write them like v6e-16,v4-32.")
+        tpu.runtime_of({"type": gcloud_type(type)})
+    names = [*map(gcloud_type, types), *zones]
+    for name in names:
+        if names.count(name) > 1:
+            raise Failed(f"{name} is named twice: name each type and each zone once.")
+    for zone in zones:
+        Slice(tpu.name, zone, tpu.settings, tpu.clock).queue_state()
 
 
 def make_offers(
@@ -66,12 +81,15 @@ def acquire(offers: list[Offer]) -> Offer:
     """Ask for all slices, and return the first that is granted; raise Failed if none may be.
 
     A request that has ended is deleted, since it counts against the quota, and asked for again.
+    One that is refused is asked for again later: the reason may have been an outage, or pass.
     """
     shown: dict[str, str] = {}
-    refused: set[str] = set()
+    refused: dict[str, float] = {}  # until when
     while len(refused) < len(offers):
-        for offer in (offer for offer in offers if str(offer) not in refused):
+        for offer in offers:
             tpu = offer.tpu
+            if tpu.clock.time() < refused.get(str(offer), 0):
+                continue
             try:
                 state = tpu.queue_state()
             except Failed as error:  # an outage, for one
@@ -85,12 +103,15 @@ def acquire(offers: list[Offer]) -> Offer:
             try:
                 if state == "MISSING":
                     tpu.request(offer.kind)
+                    refused.pop(str(offer), None)
                 elif state in ENDED:
+                    if reason := tpu.failure():
+                        say_when(f"it gives no slice{reason}; it is made again.")
                     tpu.drop()
             except Failed as error:
                 say_when(error)
                 if state == "MISSING":
-                    refused.add(str(offer))
+                    refused[str(offer)] = tpu.clock.time() + REFUSED_SECONDS
         offers[0].tpu.clock.sleep(offers[0].tpu.numbers["TPU_POLL_SECONDS"])
     raise Failed(f"gcloud refuses all requests: {', '.join(map(str, offers))}: see above.")
 
@@ -117,17 +138,23 @@ def seconds_of(duration: str) -> float:
         raise Failed(f"--flex is {duration!r}, no duration: write 24h, 90m or 1d12h.")
     if seconds > LONGEST:
         raise Failed(f"--flex is {duration}, and a flex-start slice lives 7 days: set it to 7d.")
+    if seconds < SHORTEST:
+        raise Failed(f"--flex is {duration}, in which nothing is trained: set it to 10m or more.")
     return float(seconds)
 
 
 def fitting_flags(script: str, flags: list[str], types: list[str]) -> dict[str, list[str]]:
     """Return the flags with which a run's batch fits each type; types that it does not fit go.
 
-    Where this clone has no .venv, or the recipe of the script is not known, all get none.
+    Where the recipe of the script is not known, or this clone has no .venv that compiles it for
+    TPUs, all get none.
     """
     python, recipe = commit.interpreter(), commit.recipe_of(script, flags)
-    if not (recipe and python):
-        say("warning: each type gets the recipe's own settings, since there is no .venv to ask.")
+    look = [python, "-c", "import libtpu"]
+    has_compiler = python and not subprocess.run(look, capture_output=True).returncode
+    if not (recipe and has_compiler):
+        lack = "no .venv with libtpu to compile it" if recipe else f"no recipe of {script}"
+        say(f"warning: each type gets the recipe's own settings, since there is {lack}.")
         return {type: [] for type in types}
     fitting = {}
     for type in types:

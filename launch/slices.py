@@ -11,6 +11,7 @@ It runs on the user's own machine, by Python 3.9 without packages.
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import datetime
 import json
 import pathlib
@@ -71,8 +72,9 @@ def say(text: object, file: Any = None) -> None:
 
 
 def say_when(text: object) -> None:
-    """Print a line with the time before it."""
-    say(f"{datetime.datetime.now():%Y-%m-%d %H:%M:%S}  {text}")
+    """Print a line with the time before it, if its reader is still there: the work goes on."""
+    with contextlib.suppress(OSError):
+        say(f"{datetime.datetime.now():%Y-%m-%d %H:%M:%S}  {text}")
 
 
 def why(done: Done[str]) -> str:
@@ -159,9 +161,9 @@ class Slice:
     def describe(self, what: str) -> dict[str, Any]:
         """Return what gcloud reports of the tpu-vm or queued-resources of this name, {} if none."""
         done = self.ask(what, "describe", self.name, "--format=json")
-        if re.search("NOT_FOUND|was not found", done.stderr):
-            return {}
         if done.returncode:
+            if re.search("NOT_FOUND|was not found", done.stderr):
+                return {}
             raise Failed(f"gcloud cannot describe the {what} {self.name}: {why(done)}")
         return json.loads(done.stdout)
 
@@ -193,6 +195,12 @@ class Slice:
     def queue_state(self) -> str:
         """Return the state of the request of this name, MISSING if there is none."""
         return self.describe("queued-resources").get("state", {}).get("state", "MISSING")
+
+    def failure(self) -> str:
+        """Return why its request has failed, "" if gcloud does not say it."""
+        data = self.describe("queued-resources").get("state", {}).get("failedData", {})
+        reason = data.get("error", {}).get("message", "")
+        return f" ({reason.rstrip('.')})" if reason else ""
 
     def request(self, kind: dict[str, Any]) -> None:
         """Ask for the slice in the queue, and do not wait. `kind` has the arguments of `create`.

@@ -24,15 +24,23 @@ workers.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import pathlib
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from typing import Any, NoReturn
+
+if os.name == "nt" or sys.version_info < (3, 9):
+    here = f"Python {sys.version.split()[0]} on {sys.platform}"
+    needs = "take 3.9 or newer on Linux or macOS; on Windows, in WSL"
+    sys.stderr.write(f"tpu.py: this is {here}: {needs}.\n")
+    sys.exit(2)
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -73,15 +81,19 @@ def create(
     queue = tpu.queue_state() if queued else "MISSING"
     if tpu.state != "MISSING" and (tpu.state != "CREATING" or queue == "MISSING"):
         raise Failed(f"{tpu}: use it, or {tpu.call('delete')}.")
-    if not queued:
-        options = tpu.create_options(kind)
-        tpu.change("tpu-vm", "create", tpu.name, f"--version={image}", *options)
-    elif queue == "MISSING":
-        tpu.request(kind)
-    else:
-        say(f"A request for {tpu.name} exists already; waiting for it.")
-    if queued:
-        wait_in_queue(tpu)
+    try:
+        if not queued:
+            options = tpu.create_options(kind)
+            tpu.change("tpu-vm", "create", tpu.name, f"--version={image}", *options)
+        elif queue == "MISSING":
+            tpu.request(kind)
+        else:
+            say(f"A request for {tpu.name} exists already; waiting for it.")
+        if queued:
+            wait_in_queue(tpu)
+    except KeyboardInterrupt:
+        say_when(f"{tpu.name} may be left, and cost money: {tpu.call('delete')}.")
+        raise
     tpu.look()
     say(f"{tpu}. Next: {tpu.call('setup')}")
 
@@ -99,7 +111,8 @@ def wait_in_queue(tpu: Slice) -> None:
             say_when(f"the request for {tpu.name} is {state}")
         if state in ("FAILED", "SUSPENDED", "SUSPENDING", "DELETING", "MISSING"):
             again = f"{tpu.call('delete')}, then ask again"
-            raise Failed(f"the request for {tpu.name} is {state} and gives no slice: {again}.")
+            ended = f"is {state} and gives no slice{tpu.failure()}"
+            raise Failed(f"the request for {tpu.name} {ended}: {again}.")
         if state != "ACTIVE":
             tpu.clock.sleep(tpu.numbers["TPU_POLL_SECONDS"])
 
@@ -274,20 +287,26 @@ def supervise(
     With `any`, types of slices, it asks for each of them in each zone, takes the first that is
     granted, and deletes what it has asked for when it ends.
     """
+    kinds = {"flex": flex, "spot": spot, "reserved": reserved}
+    typed = [f"--{k}" for k in kinds if kinds[k] and not tpu.settings.get(f"TPU_{k.upper()}")]
+    if typed and not any:
+        raise Failed(f"{typed[0]} needs --any with the types that may be asked for: --any v6e-8.")
+    if flex and len(typed) > 1:
+        raise Failed(f"a flex-start slice is neither spot nor reserved: leave out {typed[1]}.")
     if any:
-        check_run(tpu, script, flags, is_recreated=True)
-        archive = unsent_files(tpu, script, flags, send)
-        kind = {"spot": spot and not flex, "reserved": reserved and not flex, "flex": flex}
+        types, zones = any.split(","), zones or [tpu.zone]
         if flex:
             pool.seconds_of(flex)
-        fitting = pool.fitting_flags(script, flags, any.split(","))
-        offers = pool.make_offers(tpu, zones or [tpu.zone], [*fitting], kind, fitting)
+        check_run(tpu, script, flags, is_recreated=True)
+        pool.check(tpu, zones, types)
+        archive = unsent_files(tpu, script, flags, send)
+        kind = {"spot": spot and not flex, "reserved": reserved and not flex, "flex": flex}
+        fitting = pool.fitting_flags(script, flags, types)
+        offers = pool.make_offers(tpu, zones, [*fitting], kind, fitting)
         with Supervision(tpu, script, flags, archive, offers) as supervision:
             supervision.take(pool.acquire(offers))
             supervision.watch()
         return
-    if flex:
-        raise Failed("--flex needs --any with the types that may be asked for: --any v6e-8.")
     tpu.look()
     if tpu.state == "MISSING":
         unknown = f"the slice {tpu.name} does not exist in {tpu.zone}, so its type is unknown"
@@ -313,6 +332,7 @@ class Supervision:
         self.fitting: list[str] = []  # flags that fit the run to the type of slice
         self.unwanted: list[Slice] = []  # those of them to delete, which takes a while
         self.is_started = False  # so that what workers report is about this run
+        self.has_run = False  # whether the run may be on the slice
         self.reached = self.tries = 0  # the newest step, and the restarts since
         self.doubtful = self.silent = 0  # polls at which workers disagree, or do not respond
 
@@ -320,16 +340,22 @@ class Supervision:
         return self
 
     def __exit__(self, kind: type | None, *_: object) -> None:
-        """Delete all that was asked for, except after Ctrl-C, which leaves the run alone."""
+        """Delete all that was asked for; after Ctrl-C leave the slice that has the run."""
         self.unwanted = [offer.tpu for offer in self.offers]
-        if kind and issubclass(kind, KeyboardInterrupt) and self.tpu in self.unwanted:
+        is_there = self.has_run and self.tpu.state not in GONE
+        if kind and issubclass(kind, KeyboardInterrupt) and is_there:
             self.unwanted.remove(self.tpu)
             left = f"{self.tpu.name} in {self.tpu.zone} and its run are left: the same command"
             say_when(f"{left} goes on, or {self.tpu.call('delete')}.")
-        while self.unwanted:
-            self.unwanted = pool.clean(self.unwanted)
-            if self.unwanted:
-                self.tpu.clock.sleep(self.tpu.numbers["TPU_POLL_SECONDS"])
+        try:
+            while self.unwanted:
+                self.unwanted = pool.clean(self.unwanted)
+                if self.unwanted:
+                    self.tpu.clock.sleep(self.tpu.numbers["TPU_POLL_SECONDS"])
+        except KeyboardInterrupt:
+            for tpu in self.unwanted:
+                say_when(f"{tpu.name} may be left, and cost money: {tpu.call('delete')}.")
+            raise
 
     def watch(self) -> None:
         """Watch the run until nothing is left to do."""
@@ -349,7 +375,7 @@ class Supervision:
         self.tpu, self.kind = offer.tpu, offer.kind
         self.fitting = offer.flags
         self.unwanted = pool.clean([other.tpu for other in self.offers if other is not offer])
-        self.tpu.look()
+        self.look()
 
     @property
     def ends(self) -> float | None:
@@ -388,6 +414,7 @@ class Supervision:
             self.reached, self.tries = step, 0
         if states == some_train:
             self.is_started |= "training" in states
+            self.has_run |= "training" in states
             self.doubtful, self.silent = 0, self.silent + 1 if problem else 0
             if self.silent == 4:
                 nobody = f"no worker of {self.tpu.name} answers: its network, or yours? "
@@ -436,6 +463,7 @@ class Supervision:
         tpu = self.tpu
         is_lost = tpu.state in GONE or (remake and tpu.state == "READY")
         if is_lost and self.offers:
+            self.has_run = False
             while not tpu.drop():  # it counts against the quota of the next
                 tpu.clock.sleep(tpu.numbers["TPU_POLL_SECONDS"])
             self.take(pool.acquire(self.offers))
@@ -449,7 +477,11 @@ class Supervision:
         elif self.tries:
             self.succeeds(stop, tpu, True)
         setup(tpu)
-        start(tpu, self.script, [*self.fitting, *self.flags], self.archive, self.ends)
+        self.has_run = True
+        # The words of a script, such as a recipe's name, come before all flags.
+        words = [*itertools.takewhile(lambda word: not word.startswith("-"), self.flags)]
+        flags = [*words, *self.fitting, *self.flags[len(words) :]]
+        start(tpu, self.script, flags, self.archive, self.ends)
         if not self.is_started:
             self.is_started, self.reached = True, 0  # earlier steps belong to another run
 
@@ -532,8 +564,17 @@ def parser(settings: dict[str, str]) -> argparse.ArgumentParser:
     return parser
 
 
+def interrupt(number: int, _: object) -> NoReturn:
+    """Take the end of the terminal, or of this process, as Ctrl-C."""
+    signal.signal(number, signal.SIG_IGN)  # a terminal says more than once that it closes
+    raise KeyboardInterrupt
+
+
 def main() -> int:
     """Run a command, and return the exit status."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) == signal.SIG_DFL:  # nohup ignores it
+            signal.signal(number, interrupt)
     settings, words = read_settings(), sys.argv[1:]
     if not words:
         sys.stderr.write(__doc__ or "")

@@ -7,6 +7,7 @@ with Cloud(folder, worker_environment={"MODEL_DIR": "…"}) as cloud:
     cloud.silence("ro", 2)             # worker 2 rejects ssh
     cloud.queue_ends("ro", "FAILED")   # its request never becomes ACTIVE
     cloud.refuse("v6e-16")             # there is no quota for this type
+    cloud.close("us-east5-z")          # there is no such zone
     cloud.write("weather", [[0, 3600, "v6e-16", "us-east5-a"]])    # when there is capacity, of what
 
 Each worker has a home of its own and TPU_WORKER_ID. Commands, flags, printed formats and errors are
@@ -111,6 +112,10 @@ class Cloud:
         settings = self.read("settings")
         self.write("settings", settings | {"refused": [*settings.get("refused", []), kind]})
 
+    def close(self, zone):
+        """Let a zone be one that does not exist, or that the project may not use."""
+        self.write("settings", self.read("settings") | {"closed": zone})
+
     def left(self):
         """Return the names of all slices and requests that exist."""
         slices = {path.parent.name for path in self.folder.glob("slices/*/about.json")}
@@ -178,9 +183,10 @@ class Cloud:
         for worker in range(workers):
             (self.home(name, worker) / "tmp").mkdir(parents=True)
         about |= {"spot": "spot" in flags, "reserved": "reserved" in flags}
-        about |= {"queue": queue, "workers": workers, "created": self.now(), "zone": flags["zone"]}
+        created = self.now() - self.read("settings").get("age", 0)
+        about |= {"queue": queue, "workers": workers, "created": created, "zone": flags["zone"]}
         if parts := re.findall(r"(\d+)([smhd])", flags.get("max-run-duration", "")):
-            about["ends"] = self.now() + sum(int(n) * UNITS[unit] for n, unit in parts)
+            about["ends"] = created + sum(int(n) * UNITS[unit] for n, unit in parts)
         if queue and self.read("weather") is not None:
             about["taken"] = self.capacity(queue)
         self.note("granted", name)
@@ -239,10 +245,12 @@ class Cloud:
         if not is_there and about["state"] == "ACTIVE" and not about.get("over"):
             self.make(about["node-id"], about, about["runtime-version"], queue=name)
         self.write(f"queue/{name}", about | {"asked": about["asked"] + 1})
+        failed = {"failedData": {"error": {"code": 8, "message": "There is no more capacity."}}}
         gone = about.get("over") or (
             about["state"] == "ACTIVE" and self.slice(name)["state"] != "READY"
         )
-        print(json.dumps({"state": {"state": "SUSPENDED" if gone else about["state"]}}))
+        state = "SUSPENDED" if gone else about["state"]
+        print(json.dumps({"state": {"state": state} | (failed if state == "FAILED" else {})}))
 
     def queued_resources_delete(self, flags, name):
         there = self.read(f"slices/{name}/about")
@@ -335,6 +343,10 @@ def main():
         raise SystemExit("ERROR: (gcloud) UNAVAILABLE: The service is currently unavailable.")
     cloud.end_flex()
     try:
+        if flags["zone"] == cloud.read("settings").get("closed"):
+            where = f"Location {flags['zone']} is not found or access is unauthorized."
+            raise Refused(f"PERMISSION_DENIED: {where}")
+        sys.stderr.write(cloud.read("settings").get("warning", ""))
         time.sleep((cloud.read("settings").get("slow") or {}).get(command, 0))
         return getattr(cloud, command.replace(" ", "_").replace("-", "_"))(flags, *places)
     except Refused as error:
