@@ -146,8 +146,8 @@ def fetch(address: str, work: pathlib.Path) -> None:
     tasks = {"objectives": sorted({row.objective for row in ROWS.values()}), "work": work}
     (work / "contest_tasks.py").write_text(TASKS.format(vocabulary=vocabulary, **tasks))
     if not vocabulary.exists():
-        flags = f"--corpus {corpus} --cedilla --size {PIECES} --byte_fallback --out {vocabulary}"
-        call(work, "vocabulary.train", *flags.split())
+        flags = ("--cedilla", "--byte_fallback", f"--size={PIECES}")
+        call(work, "vocabulary.train", f"--corpus={corpus}", f"--out={vocabulary}", *flags)
 
 
 def records(novel: pathlib.Path) -> Iterator[str]:
@@ -174,7 +174,7 @@ def texts_of(work: pathlib.Path, split: str) -> dict[str, list[str]]:
 
 
 def hidden(work: pathlib.Path) -> list[HiddenText]:
-    """Return passages from all over each novel that is held out, with spans hidden."""
+    """Return passages from all over the first seven novels held out, with spans hidden."""
     novels, rng = texts_of(work, "validation").values(), np.random.default_rng(0)
     spread = (t for texts in novels for t in texts[:: len(texts) * len(novels) // PASSAGES or 1])
     passages = cut_passages(spread, PASSAGES, MAX_CHARS, per_document=1)

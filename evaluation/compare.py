@@ -71,7 +71,7 @@ class Difference(NamedTuple):
         by = f"±{self.by_passages:.4f} by the choice of passages"
         if self.by_seeds is not None:
             by = f"±{by_both:.4f}: {by}, ±{self.by_seeds:.4f} by the seed"
-        more = "; by the seed --seeds 3 says" if self.by_seeds is None else ""
+        more = "; --seeds 3 measures what the seed explains" if self.by_seeds is None else ""
         return f"{which}: {self.value:+.4f} bits a byte; chance explains {by}{more}"
 
 

@@ -158,7 +158,7 @@ def hplt3(
       copies: how often an epoch has a document, by the quality from which on: {5: 1, 8: 2, 10: 3}.
 
     Raises:
-      UserError: there is no such quality, or a number of copies is no integer above 0.
+      UserError: there is no such quality, or a number of copies is no integer from 0.
     """
     lowest, highest = HPLT3_QUALITY
     steps = dict(sorted((copies or {}).items()))
