@@ -24,12 +24,13 @@ import gin
 from common import errors, log
 from common.arguments import check_address, spelled, version
 from common.errors import UserError, nearest
+from common.proxy import without_proxy
 from t5x import gin_utils
 from t5x.checkpointing.async_save import AsyncSave
 from t5x.monitoring import compile_stats, program_cache
 from t5x.multihost import roll_call
 from t5x.multihost.preemption import Interruption
-from t5x.multihost.worker import find_worker, without_proxy
+from t5x.multihost.worker import find_worker
 
 flags.DEFINE_multi_string("gin_file", [], "Gin files, in order; later bindings win.")
 flags.DEFINE_multi_string("gin_bindings", [], "Single bindings, 'NAME = value'.")
@@ -212,7 +213,7 @@ def join_others(values: flags.FlagValues) -> None:
     seconds = values.roll_call_seconds
     if worker := find_worker(*pod, os.environ):
         roll_call.wait_for_all(worker, roll_call.facts(gin.config_str()), seconds)
-        os.environ.update(without_proxy(worker, os.environ))
+        os.environ.update(without_proxy(worker.host_and_port[0], os.environ))
     address, count, index = pod if values.coordinator_address else (None, None, None)
     jax.distributed.initialize(address, count, index, heartbeat_timeout_seconds=HEARTBEAT_SECONDS)
 

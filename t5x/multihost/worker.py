@@ -63,17 +63,6 @@ def find_worker(
     return Worker(f"{first}:{port}", 1 + len(others), int(number))
 
 
-def without_proxy(worker: Worker, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that let gRPC reach the coordinator without the proxy of http_proxy.
-
-    A proxy usually does not reach the machines of a cluster; JAX then waits for it without a word.
-    gRPC reads no_grpc_proxy in place of no_proxy.
-    """
-    names = environment.get("no_grpc_proxy") or environment.get("no_proxy")
-    hosts = filter(None, [names, worker.host_and_port[0]])
-    return {"no_grpc_proxy": ",".join(hosts)}
-
-
 def _metadata(server: str, name: str) -> str:
     url = f"http://{server}/computeMetadata/v1/instance/attributes/{name}"
     request = urllib.request.Request(url, headers={"Metadata-Flavor": "Google"})

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from fakes.refuses import refuses
-from t5x.multihost.worker import Worker, find_worker, without_proxy
+from t5x.multihost.worker import Worker, find_worker
 
 
 def test_a_worker_is_given_by_flags():
@@ -40,16 +40,3 @@ def test_a_worker_of_a_tpu_vm_is_known_by_its_metadata(endpoints):
         expected = Worker("10.0.0.2:8482", 2, 1) if endpoints else None
         assert find_worker(None, None, None, given) == expected
         server.shutdown()
-
-
-@pytest.mark.parametrize(
-    ("environment", "names"),
-    [
-        ({"http_proxy": "http://a:1"}, "10.0.0.2"),
-        ({"no_proxy": "a.org,b.org"}, "a.org,b.org,10.0.0.2"),
-        ({"no_proxy": "a.org", "no_grpc_proxy": "b.org"}, "b.org,10.0.0.2"),
-    ],
-)
-def test_the_coordinator_is_reached_without_a_proxy(environment, names):
-    worker = Worker("10.0.0.2:8482", 2, 1)
-    assert without_proxy(worker, environment) == {"no_grpc_proxy": names}
