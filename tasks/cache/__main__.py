@@ -21,12 +21,14 @@ if __name__ == "__main__":  # before any library writes to stderr
 
 import json
 import logging as python_logging
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from common import arguments
 from common.errors import UserError, guarded, require
+from common.proxy import without_proxy
 from tasks.cache import build
 from tasks.cache.plan import CacheJob, parts_of, shards_of
 
@@ -55,6 +57,7 @@ def run_beam(job: CacheJob, beam_options: Sequence[str], runner: str) -> None:
     from apache_beam.options.pipeline_options import PipelineOptions
 
     is_local = runner in ("", "DirectRunner")
+    os.environ.update(without_proxy("localhost", os.environ))  # where Beam's workers meet
     options = PipelineOptions([*(LOCAL_OPTIONS if is_local else ()), *beam_options])
     with beam.Pipeline(LOCAL_RUNNER if is_local else runner, options) as pipeline:
         previous: list = []

@@ -1,8 +1,13 @@
 """The command makes a cache through Beam, once, and refuses impossible jobs."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 from fakes.cache_jobs import files, job, make
+from fakes.paths import ROOT
 from fakes.refuses import refuses
 from tasks.cache import __main__ as cache
 from tasks.cache import build
@@ -26,6 +31,15 @@ def test_beam_makes_the_same(of_tokens, tmp_path):
     assert cache.make(made, others, runner) == of_tokens[1]
     assert cache.make(made, others, runner) == of_tokens[1], "it already exists"
     assert files(made) == files(of_tokens[0])
+
+
+def test_the_workers_of_this_machine_need_no_proxy(tmp_path):
+    pytest.importorskip("apache_beam", reason="the offline cache is made through Apache Beam")
+    flags = ["--task=ro_mini_span_corruption", f"--out={tmp_path}", "--splits=validation"]
+    command = [sys.executable, "-m", "tasks.cache", *flags, "--direct_num_workers=1"]
+    nowhere = "http://127.0.0.1:9"
+    environment = os.environ | {"http_proxy": nowhere, "https_proxy": nowhere}
+    subprocess.run(command, cwd=ROOT, env=environment, check=True, timeout=300)
 
 
 def test_all_flags_are_fields_of_the_job():
