@@ -131,11 +131,15 @@ tasks.vocabularies.{task_path}.path = %VOCABULARY_FILE
         ("tasks.cache", f"--task={task}", f"--out={tmp_path}/cache", f"--gin_bindings={task_path}"),
     ]
     if recipe == pods.SMALL:  # an encoder has nothing to decode
-        decoding = (f"--gin.CHECKPOINT_PATH='{run}'", "--gin.MIXTURE_OR_TASK_SPLIT='validation'")
+        decoding = (small, f"--gin.CHECKPOINT_PATH='{run}/checkpoint_2'")
+        decoding += ("--gin.MIXTURE_OR_TASK_NAME='ro_mini_diacritics'",)
+        decoding += ("--gin.MIXTURE_OR_TASK_MODULE='tasks.jobs.diacritics'",)
+        decoding += ("--gin.TASK_FEATURE_LENGTHS={'inputs': 32, 'targets': 32}",)
+        decoding += ("--gin.MIXTURE_OR_TASK_SPLIT='validation[:20]'",)
         for script in ("infer", "eval"):
             folder = f"--gin.{script.upper()}_OUTPUT_DIR='{tmp_path}/{script}'"
             configuration = f"--gin_file=t5x/configs/runs/{script}.gin"
-            commands += [(f"t5x.{script}", small, configuration, folder, *decoding)]
+            commands += [(f"t5x.{script}", *decoding, configuration, folder)]
     for command in commands:
         done = subprocess.run(
             [sys.executable, "-m", *command],
