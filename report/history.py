@@ -52,9 +52,9 @@ class History:
 
     @property
     def origin(self) -> tuple[str, int] | None:
-        """The folder's name and the step of the run that this one goes on from, None without."""
+        """The folder and the step of the run that this one goes on from, None without."""
         begin = self.starts[0] if self.starts else {}
-        *_, folder, _ = ("", *str(begin.get("begun_from") or "").rstrip("/").split("/"))
+        folder = str(begin.get("begun_from") or "").rstrip("/").rpartition("/")[0]
         return (folder, int(_number(begin.get("step")))) if folder else None
 
     def after(self, other: "History", step: int) -> "History":

@@ -5,7 +5,7 @@ joined([base, long, decay])      # [RunData("base → long → decay")]
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from report.run_data import RunData
 from report.series import Series, join
@@ -17,22 +17,32 @@ def joined(runs: Sequence[RunData]) -> list[RunData]:
     A run that another one goes on from is not returned by itself, unless it trained on beyond that
     step, as the source of a cooldown branch may do.
     """
-    by_name = {run.name: run for run in runs}
-    chains = [_chain(run, by_name) for run in runs]
+    chains = [_chain(run, runs) for run in runs]
     links = [link for chain in chains for link in itertools.pairwise(chain)]
     shown = {id(before) for before, after in links if before.last_step <= _first_step(after)}
     return [_whole(chain) for chain in chains if id(chain[-1]) not in shown]
 
 
-def _chain(run: RunData, by_name: Mapping[str, RunData]) -> list[RunData]:
-    """Return the runs that `run` goes on from, the oldest first, and it."""
+def _chain(run: RunData, runs: Sequence[RunData]) -> list[RunData]:
+    """Return the runs that `run` goes on from, the oldest first, and it.
+
+    A run may have been copied since, so that only its name is as it was. Of several of that name
+    it is the one whose path agrees longest with the recorded one, read from the end.
+    """
     chain = [run]
     while origin := chain[0].history.origin:
-        before = by_name.get(origin[0])
-        if before is None or any(before is later for later in chain):
+        agreements = [_agreement(run.path, origin[0]) for run in runs]
+        before = runs[agreements.index(max(agreements))]
+        if not max(agreements) or any(before is later for later in chain):
             break
         chain.insert(0, before)
     return chain
+
+
+def _agreement(path: str, other: str) -> int:
+    """Return how many parts two paths have in common, from the last one on."""
+    pairs = zip(path.split("/")[::-1], other.split("/")[::-1], strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def _first_step(run: RunData) -> int:

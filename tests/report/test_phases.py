@@ -17,14 +17,15 @@ CONFIGS = {
 @pytest.fixture
 def phase(tmp_path):
     def make(name, first, last, begun_from=None, task="web"):
+        config = CONFIGS[name.rpartition("/")[2]]
         start = {"event": "start", "step": first, "begun_from": begun_from, "total_steps": last}
-        events = [start | {"config": CONFIGS[name]}, {"event": "end", "step": last}]
+        events = [start | {"config": config}, {"event": "end", "step": last}]
         events = [{"time": fake_runs.BEGIN + event["step"], **event} for event in events]
         steps = range(first + 10, last + 1, 10)
         curves = {"loss": [(s, 9 - s / 10) for s in steps]}
         curves[f"data/records/{task}"] = [(s, 10.0 * (s - first)) for s in steps]
         folders = {"train": curves, f"training_eval/{task}": {"loss": [(last, 5.0)]}}
-        return load(Folder(str(fake_runs.run(tmp_path / name, folders, events, CONFIGS[name]))))
+        return load(Folder(str(fake_runs.run(tmp_path / name, folders, events, config))))
 
     return make
 
@@ -67,6 +68,15 @@ def test_a_run_that_trained_on_beyond_its_branches_is_shown_beside_them(phase):
     }
     ends = [end for run in joined(runs)[1:] for end in run.history.spans if end.kind == "end"]
     assert [end.step for end in ends] == [40, 50]
+
+
+def test_of_two_runs_of_one_name_the_one_of_the_recorded_path_comes_before(phase):
+    runs = [phase("a/base", 0, 30), phase("b/base", 0, 50)]
+    runs += [phase("a/long", 30, 40, "gs://bucket/a/base/checkpoint_30")]
+    runs += [phase("b/long", 50, 60, "gs://bucket/b/base/checkpoint_50")]
+    for given in (runs, runs[::-1]):
+        curves = [run.series["train"]["loss"].steps.tolist() for run in joined(given)]
+        assert sorted(curves) == [[10, 20, 30, 40], [10, 20, 30, 40, 50, 60]]
 
 
 def test_a_run_whose_origin_is_not_shown_is_as_it_is(phase):
