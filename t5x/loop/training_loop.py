@@ -137,9 +137,10 @@ class TrainingRun:
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
             with contextlib.suppress(Exception):  # the state is lost if another host is gone
                 step = int(self.trainer.state.step)
-            self.log.write("failed", step=step, reason=reason)
+            diverged = isinstance(error, FloatingPointError)
+            self.log.write("failed", step=step, reason=reason, diverged=diverged)
             # All hosts see the same loss; the others may not know of any other error.
-            self._close(hurry=not isinstance(error, FloatingPointError))
+            self._close(hurry=not diverged)
             raise
         self._close()
         return step

@@ -213,6 +213,7 @@ def test_a_loss_that_is_no_number_is_no_result(tmp_path, bad_steps):
         run(tmp_path, TrainingPlan(total_steps=6, eval_period=3), trainer=trainer)
     last = lines(tmp_path / "events.jsonl")[-1]
     assert last["event"] == "failed"
+    assert last["diverged"]
     assert "step 2 " in last["reason"]
 
 
