@@ -263,8 +263,7 @@ def train(trial: Trial, work: pathlib.Path) -> dict[str, Any]:
 def has_diverged(run: pathlib.Path) -> bool:
     """Return whether a run has failed because its loss, gradients or state are not finite."""
     failures = event_log.EventLog(str(run)).events("failed")
-    errors = ("FloatingPointError", "NonFiniteStateError")
-    return bool(failures) and failures[-1]["reason"].startswith(errors)
+    return bool(failures) and failures[-1].get("diverged", False)
 
 
 def count_ngrams(work: pathlib.Path) -> dict[str, Any]:
@@ -302,11 +301,12 @@ def sweep(name: str, results: Mapping[Trial, dict], budget: float) -> list[list[
 
 
 def next_trials(names: Iterable[str], results: Mapping[Trial, dict], budget: float) -> list[Trial]:
-    """Return the trials that can be run now: all rates, then the seeds of each row's best."""
+    """Return the trials that can be run now: all rates, then each row's best by one seed more."""
     sweeps = [sweep(name, results, budget) for name in names]
     rates = [trial for rates, _ in sweeps for trial in rates]
     seeds = [trial for rates, seeds in sweeps if results.keys() >= {*rates} for trial in seeds]
-    return [trial for trial in rates + seeds if trial not in results]
+    by_seed = sorted(seeds, key=lambda trial: trial.seed)  # so that all rows have about as many
+    return [trial for trial in rates + by_seed if trial not in results]
 
 
 def table(results: Mapping[Trial, dict], budget: float) -> Iterator[str]:
