@@ -41,7 +41,6 @@ from t5x.cli import dry_run
 from t5x.start.vocabulary import verify_matching_vocabs
 
 POINTS, LOSSES = 4, 20  # of a branch's curves: checkpoints, and logged losses
-_UNBOUND = "leave it to MIXTURE_OR_TASK_NAME and RANDOM_SEED, which the branches bind"
 RESULTS, PAGE = "results.jsonl", "compare.html"
 # 95 % of chance: normal, and Student's t of the means of two groups of 2, 3, … seeds each.
 NORMAL, STUDENT = 1.96, (4.303, 2.776, 2.447, 2.306, 2.228, 2.179, 2.145, 2.120, 2.101)
@@ -138,7 +137,8 @@ def check_text(trial: Trial, flags: argparse.Namespace) -> None:
     for name, value in of_trial.items():
         if (bound := getattr(cfg, name)) != value:
             why = f"by the recipe or a flag, and not {value!r} as in this branch"
-            raise UserError(f"train/utils.DatasetConfig.{name}", bound, why, _UNBOUND)
+            to_set = "leave it to MIXTURE_OR_TASK_NAME and RANDOM_SEED, which the branches bind"
+            raise UserError(f"train/utils.DatasetConfig.{name}", bound, why, to_set)
     verify_matching_vocabs(cfg, run.model)
     for row in dry_run.corpora(cfg, last - flags.steps, last).values():
         if (epochs := row.numbers.get("epochs", 0.0)) > 1:
