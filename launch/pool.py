@@ -86,12 +86,12 @@ def acquire(offers: list[Offer]) -> Offer:
     shown: dict[str, str] = {}
     refused: dict[str, float] = {}  # until when
     while len(refused) < len(offers):
+        states: dict[str, str] = {}
         for offer in offers:
-            tpu = offer.tpu
-            if tpu.clock.time() < refused.get(str(offer), 0):
+            if offer.tpu.clock.time() < refused.get(str(offer), 0):
                 continue
             try:
-                state = tpu.queue_state()
+                state = states[str(offer)] = offer.tpu.queue_state()
             except Failed as error:  # an outage, for one
                 say_when(error)
                 continue
@@ -100,6 +100,8 @@ def acquire(offers: list[Offer]) -> Offer:
                 shown[str(offer)] = state
             if state == "ACTIVE":
                 return offer
+        for offer in offers:  # no slice is there yet, one of an earlier command included
+            tpu, state = offer.tpu, states.get(str(offer), "not known")
             try:
                 if state == "MISSING":
                     tpu.request(offer.kind)

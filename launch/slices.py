@@ -160,7 +160,8 @@ class Slice:
 
     def describe(self, what: str) -> dict[str, Any]:
         """Return what gcloud reports of the tpu-vm or queued-resources of this name, {} if none."""
-        done = self.ask(what, "describe", self.name, "--format=json")
+        words = (what, "describe", self.name, "--format=json")
+        done = self.ask(*words, timeout=self.numbers["TPU_SSH_SECONDS"])
         if done.returncode:
             if re.search("NOT_FOUND|was not found", done.stderr):
                 return {}
@@ -195,6 +196,11 @@ class Slice:
     def queue_state(self) -> str:
         """Return the state of the request of this name, MISSING if there is none."""
         return self.describe("queued-resources").get("state", {}).get("state", "MISSING")
+
+    def requested_type(self) -> str:
+        """Return the type that the request of this name asks for, "" if gcloud does not say it."""
+        nodes = self.describe("queued-resources").get("tpu", {}).get("nodeSpec", [])
+        return next((node.get("node", {}).get("acceleratorType", "") for node in nodes), "")
 
     def failure(self) -> str:
         """Return why its request has failed, "" if gcloud does not say it."""

@@ -87,8 +87,11 @@ def create(
             tpu.change("tpu-vm", "create", tpu.name, f"--version={image}", *options)
         elif queue == "MISSING":
             tpu.request(kind)
-        else:
+        elif (requested := tpu.requested_type()) in ("", kind["type"]):
             say(f"A request for {tpu.name} exists already; waiting for it.")
+        else:
+            other = f"a request for {tpu.name} asks for {requested}, not for {kind['type']}"
+            raise Failed(f"{other}: take another name, or {tpu.call('delete')}.")
         if queued:
             wait_in_queue(tpu)
     except KeyboardInterrupt:
@@ -195,6 +198,9 @@ def check_run(tpu: Slice, script: str, flags: list[str], is_recreated: bool = Fa
     if not (script.endswith(".sh") and (ROOT / script).is_file()):
         example = "name one, such as launch/ro_t5x_base.sh"
         raise Failed(f"{script!r} is not a launch script of this clone: {example}.")
+    for flag in flags:
+        if flag.partition("=")[0] in ("--any", "--flex", "--spot", "--reserved"):
+            raise Failed(f"{flag} is a flag of supervise, which asks for slices; run takes none.")
     folders = [flag.partition("=")[2] for flag in flags if flag.startswith("--gin.MODEL_DIR=")]
     folder = [tpu.settings.get("MODEL_DIR", ""), *folders][-1].strip().strip("'\"")
     if "://" in folder or folder[:1] in ("%", "@"):  # % and @ refer to another gin setting
@@ -276,8 +282,8 @@ def supervise(
     script: str,
     flags: list[str],
     send: bool = False,
-    any: str = "",
-    flex: str = "",
+    any: str | None = None,
+    flex: str | None = None,
     spot: bool = False,
     reserved: bool = False,
     zones: list[str] | None = None,
@@ -287,15 +293,15 @@ def supervise(
     With `any`, types of slices, it asks for each of them in each zone, takes the first that is
     granted, and deletes what it has asked for when it ends.
     """
-    kinds = {"flex": flex, "spot": spot, "reserved": reserved}
+    kinds = {"flex": flex is not None, "spot": spot, "reserved": reserved}
     typed = [f"--{k}" for k in kinds if kinds[k] and not tpu.settings.get(f"TPU_{k.upper()}")]
-    if typed and not any:
+    if typed and any is None:
         raise Failed(f"{typed[0]} needs --any with the types that may be asked for: --any v6e-8.")
-    if flex and len(typed) > 1:
+    if flex is not None and len(typed) > 1:
         raise Failed(f"a flex-start slice is neither spot nor reserved: leave out {typed[1]}.")
-    if any:
+    if any is not None:
         types, zones = any.split(","), zones or [tpu.zone]
-        if flex:
+        if flex is not None:
             pool.seconds_of(flex)
         check_run(tpu, script, flags, is_recreated=True)
         pool.check(tpu, zones, types)
@@ -517,11 +523,11 @@ def run_options(settings: dict[str, str], do: Any) -> Parser:
     if do is supervise:
         about = "types of slices, such as v6e-16,v6e-8,v4-32: ask for each in each zone, take the "
         about += "first that is granted, and delete what was asked for at the end"
-        options.add_argument("--any", default="", metavar="TYPES", help=about)
+        options.add_argument("--any", metavar="TYPES", help=about)
         about = (
             "with --any: flex-start slices that end after this, 7d at most; the run saves before"
         )
-        options.add_argument("--flex", default="", metavar="24h", help=about)
+        options.add_argument("--flex", metavar="24h", help=about)
         for name in ("spot", "reserved"):
             default = bool(settings.get(f"TPU_{name.upper()}"))
             about = f"with --any: {CREATE_OPTIONS[name]}"
@@ -586,13 +592,13 @@ def main() -> int:
     if "flags" in arguments:  # those of ours may stand after the script too
         options = run_options(settings, arguments["do"])
         own, arguments["flags"] = options.parse_known_args(arguments["flags"])
-        arguments.update({name: value for name, value in vars(own).items() if value})
+        arguments.update({k: value for k, value in vars(own).items() if value not in (None, False)})
     zones = arguments["zone"].split(",")
     if not all(map(ZONE.fullmatch, zones)):
         raise Failed(
             f"{arguments['zone']!r} is not a zone such as us-central2-b: NAME ZONE come first."
         )
-    if len(zones) > 1 and not arguments.get("any"):
+    if len(zones) > 1 and arguments.get("any") is None:
         raise Failed(f"{arguments['zone']} are several zones, which supervise --any takes only.")
     if not shutil.which("gcloud"):
         raise Failed("gcloud is not installed: see https://cloud.google.com/sdk/docs/install.")

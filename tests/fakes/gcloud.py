@@ -250,7 +250,9 @@ class Cloud:
             about["state"] == "ACTIVE" and self.slice(name)["state"] != "READY"
         )
         state = "SUSPENDED" if gone else about["state"]
-        print(json.dumps({"state": {"state": state} | (failed if state == "FAILED" else {})}))
+        node = {"nodeId": about["node-id"], "node": {"acceleratorType": about["accelerator-type"]}}
+        state = {"state": state} | (failed if state == "FAILED" else {})
+        print(json.dumps({"state": state, "tpu": {"nodeSpec": [node]}}))
 
     def queued_resources_delete(self, flags, name):
         there = self.read(f"slices/{name}/about")

@@ -209,6 +209,14 @@ def test_a_request_that_is_refused_is_made_again_while_another_waits():
     assert all(300 <= wait <= 3600 for wait in waits), "not at each look, which prints an error"
 
 
+def test_nothing_is_asked_for_while_a_slice_is_there():
+    missing, there = Request(9), Request(0)
+    there.queue_state = lambda: "ACTIVE"
+    offers = [pool.Offer(tpu, {"type": str(n)}, []) for n, tpu in enumerate((missing, there))]
+    assert pool.acquire(offers) is offers[1]
+    assert not missing.asked
+
+
 def test_a_flex_start_slice_saves_before_its_end_and_another_follows(scarce):
     scarce.cloud.write("settings", scarce.cloud.read("settings") | {"age": 466})  # of new slices
     process = scarce.start("supervise", *RUN, "--flex", "600s", STEPS="100000")
@@ -304,6 +312,8 @@ def test_without_a_compiler_no_type_is_left_out(monkeypatch, tmp_path):
         (["supervise", "ro", "us-east5-a", RUN[2], "--spot"], "--spot needs --any"),
         (["supervise", *RUN, "--flex", "24h", "--spot"], "leave out --spot"),
         (["supervise", *RUN, "--flex", "60s"], "set it to 10m"),
+        (["supervise", "ro", "us-east5-a", RUN[2], "--any="], "--any has ''"),
+        (["supervise", *RUN, "--flex="], "--flex is ''"),
     ],
 )
 def test_a_wrong_call_is_one_sentence(words, named, pair):

@@ -114,6 +114,23 @@ def test_a_second_start_waits_for_the_same_request_also_while_gcloud_fails(pair)
     assert len(pair.cloud.calls("queued-resources create")) == 1
 
 
+def test_an_earlier_request_for_another_type_is_not_taken_up(pair):
+    pair.cloud.write("settings", pair.cloud.read("settings") | {"queue_ends": "PROVISIONING"})
+    first = pair.start("create", "ro", ZONE, "v4-32", "--queued")
+    assert "the request for ro is WAITING_FOR_RESOURCES" in first.stdout.readline()
+    os.killpg(first.pid, signal.SIGINT)
+    first.communicate(timeout=240)
+    refusal = sentence(pair.ask("create", "ro", ZONE, "v4-8", "--queued"))
+    assert "asks for v4-32, not for v4-8" in refusal
+
+
+def test_a_gcloud_that_does_not_answer_is_a_sentence(pair):
+    settings = pair.cloud.read("settings")
+    pair.cloud.write("settings", settings | {"slow": {"tpu-vm describe": 300}})
+    refusal = sentence(pair.ask("status", "ro", ZONE, TPU_SSH_SECONDS="1"))
+    assert "no answer within 1 s" in refusal
+
+
 def test_ctrl_c_ends_a_command_while_gcloud_runs(pair):
     settings = pair.cloud.read("settings") | {"queue_ends": "WAITING_FOR_RESOURCES"}
     pair.cloud.write("settings", settings | {"slow": {"queued-resources describe": 300}})
