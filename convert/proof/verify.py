@@ -5,7 +5,7 @@ seven digits, and deep networks have logits of hundreds). How each framework com
 `t5x_logits` and `torch_logits`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from convert.proof import same_ids, t5x_logits, torch_logits
 from convert.proof.odd_texts import odd_texts
 from convert.sizes import BertSizes, EncoderSizes, Sizes
 from convert.tokenizer import Vocabulary
-from t5x.checkpointing.lazy_array import LazyArray
+from t5x.checkpointing.lazy_array import Index, LazyArray
 
 TOLERANCE = 1e-4
 
@@ -47,16 +47,26 @@ def probe_batch(sizes: Sizes) -> dict[str, np.ndarray]:
     }
 
 
-def rounded(tree: t5x_params.Tree, dtype: str) -> t5x_params.Tree:
-    """Return the tree with its values rounded to `dtype`."""
+def rounded(
+    tree: t5x_params.Tree, dtype: str, less: Mapping[str, float] | None = None
+) -> t5x_params.Tree:
+    """Return the tree with its values rounded to `dtype`.
+
+    `less` says, by T5X path, what the values that a folder holds are less than the tree's. They are
+    rounded as the folder holds them.
+    """
     if dtype == "float32":
         return tree
 
-    def cast(array: LazyArray) -> LazyArray:
-        fetch = lambda index: array.read(index).astype(DTYPES[dtype])
-        return LazyArray(array.shape, array.dtype, fetch)
+    def cast(array: LazyArray, less: np.float32) -> LazyArray:
+        def fetch(index: Index) -> np.ndarray:
+            held = (array.read(index) - less).astype(DTYPES[dtype])
+            return held.astype(np.float32) + less
 
-    return {name: cast(array) for name, array in tree.items()}
+        return LazyArray(array.shape, np.dtype(np.float32), fetch)
+
+    of = less or {}
+    return {name: cast(array, np.float32(of.get(name, 0.0))) for name, array in tree.items()}
 
 
 def trainer_logits(
@@ -64,7 +74,9 @@ def trainer_logits(
 ) -> np.ndarray:
     """Return the logits of a checkpoint, or the mean of several, rounded to `dtype`."""
     scaled = weight_map.scale_output
-    weights = rounded(scaled(t5x_params.open_tree(paths), 1 / sizes.output_scale), dtype)
+    tensors = weight_map.tensors(sizes)
+    less = {source: tensor.less for tensor in tensors for source in tensor.sources}
+    weights = rounded(scaled(t5x_params.open_tree(paths), 1 / sizes.output_scale), dtype, less)
     return t5x_logits.trainer_logits(scaled(weights, sizes.output_scale), sizes, batch)
 
 

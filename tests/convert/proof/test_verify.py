@@ -54,13 +54,17 @@ def test_one_wrong_tensor_anywhere_is_found(theirs, source):
         verify.compare(ours, theirs)
 
 
-def test_bfloat16_is_compared_with_weights_rounded_alike(tmp_path):
-    write_folder(tmp_path / "hf", SIZES, arrays(SIZES), "bfloat16")
-    checkpoint = str(write_run(tmp_path / "run", SIZES))
-    facts = verify.verify(tmp_path / "hf", [checkpoint], SIZES, "bfloat16")
-    assert facts["largest_difference"] < 1e-4 < facts["largest_difference_from_float32"]
+@pytest.mark.parametrize("name", ["t5_1_1", "umt5", "t5gemma2", "bert", "modernbert"])
+def test_bfloat16_is_compared_with_weights_rounded_alike(tmp_path, name):
+    """A T5Gemma 2 holds its norms less 1, so that they are rounded less."""
+    sizes = ALL[name]
+    write_folder(tmp_path / "hf", sizes, arrays(sizes), "bfloat16")
+    checkpoint = str(write_run(tmp_path / "run", sizes))
+    facts = verify.verify(tmp_path / "hf", [checkpoint], sizes, "bfloat16")
+    allowed = verify.TOLERANCE * max(1, facts["largest_logit"])
+    assert facts["largest_difference"] <= allowed < facts["largest_difference_from_float32"]
     with refuses("PyTorch's logits"):
-        verify.verify(tmp_path / "hf", [checkpoint], SIZES, "float32")
+        verify.verify(tmp_path / "hf", [checkpoint], sizes, "float32")
 
 
 def test_logits_that_are_not_finite_are_refused():
