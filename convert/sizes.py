@@ -352,7 +352,8 @@ class T5Sizes(EncoderDecoderSizes):
         }
 
 
-_ALL_TOKENS = "full_attention"  # the kind of a layer that attends to all tokens
+# The kinds of layers that attend to all tokens, and to those in a window.
+_ALL_TOKENS, _NEAR_TOKENS = "full_attention", "sliding_attention"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -438,8 +439,11 @@ class T5Gemma2Sizes(EncoderDecoderSizes):
         """Return the decoder's configuration with the encoder's number of layers."""
         encoder, decoder = ({**(config.get(side) or {})} for side in ("encoder", "decoder"))
         text = encoder.get("text_config") or {}
-        rest = {k: v for k, v in config.items() if k not in (*encoder, "encoder", "decoder")}
-        kinds = {*(text.get("layer_types") or ()), *(decoder.get("layer_types") or ())}
+        # transformers reads the constants at the top, such as whether there is one table.
+        nested = {*encoder, "encoder", "decoder"} - cls.constants.keys()
+        rest = {k: v for k, v in config.items() if k not in nested}
+        # Without the key transformers makes most layers with windows.
+        kinds = {k for side in (text, decoder) for k in side.get("layer_types") or [_NEAR_TOKENS]}
         if kinds - {_ALL_TOKENS}:
             raise UserError(
                 "layer_types of config.json",
@@ -470,12 +474,15 @@ class T5Gemma2Sizes(EncoderDecoderSizes):
 
     @classmethod
     def _read(cls, config: Mapping[str, Any]) -> dict[str, Any]:
-        _check_constant(config, "query_pre_attn_scalar", config["head_dim"], "t5gemma2")
+        divided = {"query_pre_attn_scalar": 256, **config}  # transformers' default
+        _check_constant(divided, "query_pre_attn_scalar", config["head_dim"], "t5gemma2")
         theta = {"rope_type": "default", "rope_theta": 1_000_000.0}
         theta |= (config.get("rope_parameters") or {}).get(_ALL_TOKENS) or {}
         _check_constant(theta, "rope_type", "default", "t5gemma2")
-        depth = {"num_encoder_layers": config.get("num_encoder_layers")}
-        return depth | {"rope_theta": theta["rope_theta"]}
+        base = theta["rope_theta"]
+        if not (_is_number(base) and base):
+            raise UserError("rope_theta of config.json", base, "but must be a number above 0")
+        return {"num_encoder_layers": config.get("num_encoder_layers"), "rope_theta": base}
 
 
 # The smallest network of images that transformers builds.

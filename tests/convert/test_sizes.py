@@ -122,6 +122,48 @@ def test_a_network_that_the_trainer_does_not_have_is_refused(config, key):
         read_config(config)
 
 
+GEMMA = NETWORKS["t5gemma2"].config()
+
+
+def gemma(*, without="", top=None, **settings):
+    """A T5Gemma 2's config.json as transformers saves it, changed at the top or on both sides."""
+    change = lambda side: {k: v for k, v in {**side, **settings}.items() if k != without}
+    encoder = GEMMA["encoder"] | {"tie_word_embeddings": True, "model_type": "t5gemma2_encoder"}
+    encoder["text_config"] = change(encoder["text_config"])
+    return GEMMA | {"encoder": encoder, "decoder": change(GEMMA["decoder"])} | (top or {})
+
+
+@pytest.mark.parametrize(
+    ("config", "key", "value"),
+    [
+        (gemma(top={"tie_word_embeddings": False}), "tie_word_embeddings", False),
+        (gemma(without="layer_types"), "layer_types", ["sliding_attention"]),
+        (gemma(layer_types=["sliding_attention", "full_attention"]), "layer_types", ...),
+        (gemma(without="query_pre_attn_scalar"), "query_pre_attn_scalar", 256),
+        (gemma(query_pre_attn_scalar=24), "query_pre_attn_scalar", 24),
+        (gemma(final_logit_softcapping=30.0), "final_logit_softcapping", 30.0),
+        (gemma(attention_bias=True), "attention_bias", True),
+        (gemma(rope_parameters={"full_attention": {"rope_type": "linear"}}), "rope_type", "linear"),
+        *(
+            (gemma(rope_parameters={"full_attention": {"rope_theta": base}}), "rope_theta", base)
+            for base in ("10000", 0, -1.0)
+        ),
+        (GEMMA | {"decoder": GEMMA["decoder"] | {"hidden_size": 32}}, "hidden_size", 16),
+    ],
+)
+def test_a_t5gemma2_that_the_trainer_does_not_have_is_refused(config, key, value):
+    """Encoder and decoder repeat most settings; of those that the top has, the top's count."""
+    with refuses(f"{key} of config.json", value):
+        read_config(config)
+
+
+def test_a_t5gemma2_that_transformers_saved_is_read():
+    sizes = NETWORKS["t5gemma2"]
+    assert read_config(gemma()) == sizes
+    assert not sizes_module.unknown(gemma(), sizes)
+    assert read_config(gemma(without="rope_parameters")).rope_theta == 1_000_000.0
+
+
 def test_an_unknown_family_is_refused():
     with refuses("model_type", "gpt2"):
         read_config({"model_type": "gpt2"})
