@@ -64,7 +64,7 @@ _NAMES = {
     # the sizes fit this machine.
     Limits(least=1, most=2**20): """
         task_feature_lengths batch_size emb_dim mlp_dim max_length type_vocab_size""",
-    Limits(least=1, most=2**14): "num_heads head_dim",
+    Limits(least=1, most=2**14): "num_heads num_kv_heads head_dim",
     Limits(least=1, most=2**24): "vocab_size",
     Limits(least=1, most=1000): "num_layers num_encoder_layers num_decoder_layers",
     Limits(least=0, most=2**20): "extra_ids",
@@ -79,7 +79,7 @@ _NAMES = {
     Limits(least=0, most=1): "topp",
     Limits(above=0, most=1): "predicted_share",
     Limits(above=0, below=_INF): """
-        norm_epsilon global_theta local_theta epsilon decay_rate clipping_threshold
+        norm_epsilon global_theta local_theta rope_theta epsilon decay_rate clipping_threshold
         clip_global_norm global_norm_clip_threshold max_parameter_scale least_scale matrix_rate""",
     Limits(least=0, below=_INF): """
         position_offset z_loss alpha temperature expected_loss base_learning_rate

@@ -20,6 +20,7 @@ from t5x.eval import evaluate
 from t5x.examples.encoder import network as encoder_network
 from t5x.examples.encoder.model import MaskedLanguageModel
 from t5x.examples.t5 import network
+from t5x.examples.t5gemma2 import network as t5gemma2
 from t5x.infer import infer
 from t5x.input_pipeline.config import DatasetConfig
 from t5x.partitioning import PjitPartitioner, standard_logical_axis_rules
@@ -28,16 +29,16 @@ from t5x.settings import limits
 from t5x.train import train
 from tasks.corpus.storage.retry import RetryPolicy
 
+NETWORKS = (network.T5Config, t5gemma2.T5Gemma2Config)
+NETWORKS += (encoder_network.BertConfig, encoder_network.ModernBertConfig)
 OWNERS = (train, evaluate, infer, precompile, DatasetConfig, SaveCheckpointConfig)
-OWNERS += (network.T5Config, models.EncoderDecoderModel, PjitPartitioner, trainer.Trainer)
+OWNERS += (*NETWORKS, models.EncoderDecoderModel, PjitPartitioner, trainer.Trainer)
 OWNERS += (models.EncoderDecoderModel.predict_batch_with_aux, decoding.beam_search)
 OWNERS += (decoding.temperature_sample, standard_logical_axis_rules, watch.Watch)
 OWNERS += (schedules.create_learning_rate_scheduler, adafactor.Adafactor, optimizers.adamw)
 OWNERS += (EarlyStoppingAction, models.DecoderParams, optimizers.adamw_scaled, optimizers.muon)
 OWNERS += (
     seqio.SentencePieceVocabulary,
-    encoder_network.BertConfig,
-    encoder_network.ModernBertConfig,
     MaskedLanguageModel,
     RetryPolicy,
 )
@@ -51,6 +52,15 @@ def reference(text: str) -> Reference:
 def test_every_limit_is_of_an_existing_parameter():
     known = {name for owner in OWNERS for name in inspect.signature(owner).parameters}
     assert limits.LIMITS.keys() <= known
+
+
+@pytest.mark.parametrize("config", NETWORKS)
+def test_every_number_of_a_network_has_limits(config):
+    """0 heads would divide by zero, and a base of 0 would make each loss NaN."""
+    parameters = inspect.signature(config).parameters.items()
+    numbers = {name for name, parameter in parameters if parameter.annotation in (int, float)}
+    numbers -= {"local_window"}  # which the network itself refuses
+    assert {"vocab_size", "emb_dim"} <= numbers <= limits.LIMITS.keys()
 
 
 def test_defaults_are_valid():
