@@ -20,7 +20,7 @@ from tasks.corpus.storage.names import portable_path
 from tasks.look.sample import Sample
 from tasks.rows import Rows
 from tasks.scaffold.files import docstring, fill, python, quoted
-from tasks.scaffold.starting_model import Model
+from tasks.scaffold.starting_model import BYT5, T5, Model
 
 METRICS = ("sacrebleu", "chrf")
 EPOCHS = 10  # the best checkpoint is kept, so that too many do no harm
@@ -225,6 +225,7 @@ class FinetuningRecipe(NamedTuple):
         if model.model_type:
             published = shlex.quote(model.name)
             bring_in = [f"python -m convert from_hf {published} {self.start.folder}"]
+        if model.model_type and model.family in (T5, BYT5):
             model_type = f" --model_type {model.model_type}"
         prefix = self.rows.prefix
         flag = "--gin.infer_script.infer.input_prefix="

@@ -5,6 +5,7 @@ import csv
 import dataclasses
 import json
 import re
+import shlex
 import subprocess
 import sys
 import types
@@ -16,13 +17,14 @@ from golden import recipe_facts
 import gin
 import tasks
 from common.errors import UserError
+from convert import __main__ as converter
 from convert.run.rewrite import gin_of
 from convert.sizes import BertSizes
 from fakes import small_vocabulary, valid_run
 from fakes.clone import Clone
 from fakes.convert_fakes import FAMILIES
 from fakes.paths import ROOT
-from fakes.published_t5 import byt5, umt5
+from fakes.published_t5 import byt5, sentencepiece, umt5
 from fakes.refusals import refused
 from fakes.refuses import refuses
 from t5x import gin_utils
@@ -30,6 +32,7 @@ from t5x.start.vocabulary import verify_matching_vocabs
 from t5x.train import train
 from tasks import new_job
 from tasks.scaffold import files, finetuning
+from tasks.scaffold.starting_model import FAMILIES as FAMILIES_BY_TYPE
 
 SIZES = dataclasses.replace(FAMILIES["t5_1_1"], vocab_size=512)
 TEXTS = [f"{n} {text[:60]}" for n, text in enumerate(small_vocabulary.TEXTS * 13)][:300]
@@ -219,6 +222,23 @@ def test_the_best_of_few_steps_and_rows_of_many_are_within_limits(folders, capsy
     (folders / "root/gin/mine.gin").write_text("mine")
     new_job.main([*words, "--overwrite"])
     assert (folders / "root/gin/mine.gin").read_text() == recipe
+
+
+FAMILIES_OF_TEXT = [name for name, family in FAMILIES_BY_TYPE.items() if family.generates]
+
+
+@pytest.mark.parametrize("model_type", FAMILIES_OF_TEXT)
+def test_the_converter_takes_the_command_that_is_printed(model_type, folders, capsys):
+    """It asks for the class of a T5 only, since no other network fits several."""
+    (folders / "tiny").mkdir()
+    tokenizer = json.dumps(sentencepiece(folders / "tiny"))
+    (folders / "tiny/tokenizer_config.json").write_text(tokenizer)
+    (folders / "tiny/config.json").write_text(json.dumps({"model_type": model_type}))
+    words = "mine --rows data/rows.csv --inputs text --label even --from tiny"
+    new_job.main(words.split())
+    (command,) = re.findall(r"\n  bash convert/convert.sh (.*)", capsys.readouterr().out)
+    flags = converter._arguments(shlex.split(command))
+    assert (flags.folder, flags.model_type or "t5gemma2") == ("runs/mine", model_type)
 
 
 @pytest.mark.parametrize(
