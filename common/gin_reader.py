@@ -256,6 +256,11 @@ class Bindings:
             return vocabulary.split(".")[-1] == "ByteVocabulary"
         return self.names("ByteVocabulary")
 
+    def refers(self, name: str) -> bool:
+        """Return whether a value refers to a configurable whose last name is this."""
+        references = [leaf for leaf in self._leaves() if isinstance(leaf, Reference)]
+        return name in [re.split("[./]", reference)[-1] for reference in references]
+
     def names(self, pattern: str) -> bool:
         """Return whether a configurable whose name matches is bound or referred to."""
         configurables = [binding.selector for binding in self]

@@ -657,7 +657,9 @@ KINDS: tuple[type[Sizes], ...] = (
 def read_gin(bindings: Bindings) -> Sizes:
     """Return the sizes that a run's gin binds; raise UserError if it binds no network."""
     fields = {kind: bindings.of(kind.configuration) for kind in KINDS}
-    kind = next((kind for kind in KINDS if fields[kind]), T5Sizes)
+    bound = [kind for kind in KINDS if fields[kind]] or [T5Sizes]
+    # A recipe may replace the network of another that it includes.
+    kind = next((kind for kind in bound if bindings.refers(kind.module)), bound[0])
     sizes = kind.from_fields(fields[kind])
     return dataclasses.replace(sizes, model_type=bindings.macro(PUBLISHED_AS))
 

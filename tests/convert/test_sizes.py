@@ -48,6 +48,14 @@ def test_sizes_survive_the_way_through_config_json_and_gin(sizes):
     assert read_gin(Bindings.read(gin_of(sizes))) == sizes
 
 
+@pytest.mark.parametrize("name", ["t5_1_1", "t5gemma2", "bert", "modernbert"])
+def test_of_several_networks_in_a_gin_the_models_is_read(name):
+    """A recipe that replaces the network of another still binds the sizes of both."""
+    bound = "\n".join(gin_of(ALL[other]) for other in ("t5_1_1", "t5gemma2", "bert", "modernbert"))
+    module = f"models.EncoderDecoderModel.module = @network.{ALL[name].module}()"
+    assert read_gin(Bindings.read(f"{bound}\n{module}\n")) == ALL[name]
+
+
 @pytest.mark.parametrize(
     ("sizes", "families"),
     [
