@@ -35,7 +35,7 @@ from convert import from_hf
 from convert.run import model_dir, rewrite
 from convert.run.loss_curve import OF_PRETRAINED
 from convert.run.vocabulary import vocabulary_of
-from convert.sizes import EncoderSizes
+from convert.sizes import EncoderSizes, T5Sizes
 from evaluation import results
 from tasks.jobs import downstream
 
@@ -69,11 +69,18 @@ def model_gin(run: model_dir.TrainedRun) -> str:
     """Return gin of the run's network and vocabulary, to be read after the recipe of a job.
 
     Raises:
-      UserError: the run has no saved network or vocabulary, or is of an encoder.
+      UserError: the run has no saved network or vocabulary, or is no T5's.
     """
     sizes, bindings = model_dir.network(run)
     if isinstance(sizes, EncoderSizes):
         raise _encoder(run.folder)
+    if not isinstance(sizes, T5Sizes):
+        raise UserError(
+            "--model",
+            run.folder,
+            f"a {sizes.family}, and the recipes of these jobs train a T5",
+            "fine-tune it on rows of yours with python -m tasks.new_job --from",
+        )
     vocabulary = vocabulary_of(run, bindings, folders=[pathlib.Path.cwd(), ROOT])
     lines = [line for line in rewrite.gin_of(sizes).splitlines() if ".dropout_rate" not in line]
     # Published weights have no dtype, and are fine-tuned in the recipe's, as most runs are.

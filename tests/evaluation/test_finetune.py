@@ -10,7 +10,10 @@ import pytest
 from common.gin_reader import Bindings
 from convert.run import loss_curve
 from convert.run.model_dir import TrainedRun
+from convert.run.rewrite import gin_of
+from convert.sizes import T5Sizes
 from evaluation import finetune
+from fakes.convert_fakes import NETWORKS
 from fakes.paths import ROOT
 from fakes.refuses import refuses
 
@@ -75,6 +78,16 @@ def test_an_encoder_is_refused_with_the_page_that_helps(tmp_path):
     assert "docs/encoders.md" in refusal.value.to_set
     with refuses("--model", str(tmp_path)):
         finetune.starting_run(str(tmp_path), tmp_path / "out")
+
+
+def test_a_generating_network_that_no_recipe_of_a_job_trains_is_refused(tmp_path):
+    sizes = [sizes for sizes in NETWORKS.values() if not isinstance(sizes, T5Sizes)]
+    assert sizes
+    for other in sizes:
+        (tmp_path / "config.gin").write_text(gin_of(other))
+        with refuses("--model", str(tmp_path)) as refusal:
+            finetune.model_gin(TrainedRun(str(tmp_path), {}))
+        assert "tasks.new_job" in refusal.value.to_set
 
 
 def metrics(accuracy: float) -> dict:

@@ -51,11 +51,14 @@ def settings(run: str) -> str:
     vocabulary, the lengths and the name of the task are used.
 
     Raises:
-      UserError: one of these is missing.
+      UserError: one of these is missing, or it is the run of a T5Gemma 2.
     """
     config = os.path.join(run, "config.gin")
     with parsing(config, "name the folder of a run"):
         bindings = Bindings.read(read_text(config))
+    if bindings.names("T5Gemma2"):
+        why = "is of a T5Gemma 2, and only a T5 restores diacritics"
+        raise UserError(config, why=why, to_set="name the run of a T5")
     task, lengths = bindings.macro("MIXTURE_OR_TASK_NAME"), bindings.macro("TASK_FEATURE_LENGTHS")
     if not isinstance(task, str) or not re.fullmatch(r"[A-Za-z0-9_.:]+", task):
         why = "names no task: it sets no MIXTURE_OR_TASK_NAME of letters and digits"

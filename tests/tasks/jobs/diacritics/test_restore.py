@@ -144,6 +144,13 @@ def test_a_task_that_is_no_name_is_refused(name, tmp_path):
     assert "names no task" in refusal.value.why
 
 
+def test_the_run_of_a_t5gemma2_is_refused(tmp_path):
+    text = SAVED.replace("T5Config", "T5Gemma2Config").replace("examples.t5", "examples.t5gemma2")
+    with refuses(tmp_path / "config.gin") as refusal:
+        read_settings(tmp_path, text)
+    assert "a T5Gemma 2" in refusal.value.why
+
+
 def test_a_run_without_a_vocabulary_or_lengths_is_refused(tmp_path):
     text = "MIXTURE_OR_TASK_NAME = 'x'\n"
     with refuses(tmp_path / "config.gin") as refusal:
