@@ -97,12 +97,14 @@ ROWS = {
     "n-grams of 5 pieces": Row((), (0.0,), files=("benchmarks/kneser_ney.py",), seeds=(0,)),
     "T5 1.1, Adafactor to zero": Row((T5, ADAFACTOR)),
     "T5 1.1, Muon": Row((T5, MUON), (0.1, 0.2, 0.4), files=("t5x/optimizers.py",)),
-    "T5Gemma 2": Row((GEMMA, ADAFACTOR), files=(NETWORK,)),
+    "T5Gemma 2": Row((GEMMA, ADAFACTOR), (0.05, 0.1, 0.2), files=(NETWORK,)),
     "T5 1.1, one head of 128": Row((T5, ADAFACTOR), bindings=ONE_HEAD),
     "T5 1.1, encoder two thirds": Row((T5, ADAFACTOR), bindings=LAYERS),
     "T5 1.1, UL2, one example a row": Row((T5, ADAFACTOR), bindings=ONE, **UL2),
     "T5 1.1, UL2, two examples a row": Row((T5, ADAFACTOR), bindings=TWO, **UL2),
-    "T5Gemma 2, UL2, two examples a row": Row((GEMMA, ADAFACTOR), bindings=TWO, **UL2),
+    "T5Gemma 2, UL2, two examples a row": Row(
+        (GEMMA, ADAFACTOR), (0.05, 0.1, 0.2), bindings=TWO, **UL2
+    ),
 }
 
 
