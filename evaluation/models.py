@@ -12,6 +12,7 @@ import pathlib
 from collections.abc import Callable
 
 import numpy as np
+from etils import epath
 
 from common.errors import ROOT, UserError
 from convert import from_hf, hub, t5x_params
@@ -113,11 +114,15 @@ def _run_models(run: model_dir.TrainedRun) -> list[Model]:
     folders = [ROOT, pathlib.Path.cwd()]
     sizes, bindings = model_dir.network(run)
     if isinstance(sizes, EncoderSizes):
-        places = [pathlib.Path(run.folder) / vocabulary.TOKENIZER]
+        places = [epath.Path(run.folder) / vocabulary.TOKENIZER]
         tokenizer = bindings and (
             bindings.of("tokenizer").get("path") or bindings.first("tokenizer_file")
         )
-        places += [folder / tokenizer for folder in folders] if isinstance(tokenizer, str) else []
+        if isinstance(tokenizer, str):
+            named = epath.Path(tokenizer)
+            places += (
+                [named] if "://" in tokenizer else [f / named for f in map(epath.Path, folders)]
+            )
         encoder = _tokenizer_of(places, run.folder)
     else:
         trained = vocabulary.vocabulary_of(run, bindings, folders=folders)
@@ -139,12 +144,14 @@ def _folder_model(name: str, folder: pathlib.Path) -> Model:
     sizes, tree = from_hf.network_of(HfCheckpoint.open(folder))
     is_encoder = isinstance(sizes, EncoderSizes)
     encoder = (
-        _tokenizer_of([folder], str(folder)) if is_encoder else text_encoder.folder_encoder(folder)
+        _tokenizer_of([epath.Path(folder)], str(folder))
+        if is_encoder
+        else text_encoder.folder_encoder(folder)
     )
     return Model(name, str(folder), None, sizes, encoder, lambda: tree)
 
 
-def _tokenizer_of(places: list[pathlib.Path], owner: str) -> TextEncoder:
+def _tokenizer_of(places: list[epath.Path], owner: str) -> TextEncoder:
     """Return the vocabulary of an encoder, in the first of `places` that has a tokenizer."""
     for place in places:
         if place.is_file() or (place / "tokenizer.json").is_file():

@@ -11,6 +11,8 @@ import dataclasses
 import pathlib
 from collections.abc import Callable, Sequence
 
+from etils import epath
+
 from common.errors import UserError
 from convert.formats.hf_checkpoint_reader import HfCheckpoint
 from convert.formats.sentencepiece_model import NUM_SENTINELS, sentinels
@@ -84,7 +86,7 @@ def folder_encoder(folder: pathlib.Path) -> TextEncoder:
     return _checked(vocabulary.encode, vocabulary.pieces, vocabulary.unk_id, str(folder))
 
 
-def tokenizer_encoder(path: pathlib.Path, owner: str) -> TextEncoder:
+def tokenizer_encoder(path: epath.PathLike, owner: str) -> TextEncoder:
     """Return the encoder of an encoder's tokenizer.json; raise UserError if it has no mask."""
     vocabulary = TokenizerVocabulary(str(path))
     if vocabulary.mask_id is None:

@@ -1,6 +1,10 @@
 """Runs and Hugging Face folders are found, and give the same scores."""
 
 import dataclasses
+import os
+import shutil
+import subprocess
+import sys
 
 import pytest
 
@@ -16,6 +20,7 @@ from fakes.convert_fakes import (
     write_folder,
     write_run,
 )
+from fakes.gcs_emulator import GcsEmulator
 from fakes.paths import ROOT
 from fakes.refuses import refuses
 
@@ -86,3 +91,41 @@ def test_the_tokenizer_that_a_recipe_names_is_found(tmp_path, monkeypatch):
     with open(run / "config.gin", "a") as file:
         file.write("a.TokenizerVocabulary.tokenizer_file = 'elsewhere'\n")
     assert models.find(str(run))[0].encoder.ids_of("merg")
+
+
+_IDS = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from evaluation import models
+
+for path in sys.argv[2:]:
+    (model,) = models.find(path)
+    print("IDS", model.encoder.ids_of("merg"))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("openssl"), reason="openssl makes the certificate")
+def test_the_tokenizer_of_an_encoder_in_a_bucket_is_found(tmp_path):
+    """In the run's folder there, or where the recipe names an address."""
+    folder, run = write_encoder_folder(tmp_path / "hf", "bert"), tmp_path / "run"
+    from_hf.write_checkpoint(folder, run, verify_logits=False)
+    wanted = models.find(str(run))[0].encoder.ids_of("merg")
+    with GcsEmulator("bucket", certificates=tmp_path) as gcs:
+        gcs.put_folder("bucket", "run", run)
+        (run / "tokenizer").rename(tmp_path / "elsewhere")
+        with open(run / "config.gin", "a") as file:
+            file.write("a.tokenizer.path = 'gs://bucket/elsewhere'\n")
+        gcs.put_folder("bucket", "elsewhere", tmp_path / "elsewhere")
+        gcs.put_folder("bucket", "bare", run)
+        done = subprocess.run(
+            [sys.executable, "-c", _IDS, str(ROOT), "gs://bucket/run", "gs://bucket/bare"],
+            env=os.environ | gcs.environment | {"XLA_FLAGS": ""},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
+    assert [line for line in done.stdout.splitlines() if line.startswith("IDS")] == [
+        f"IDS {wanted}"
+    ] * 2
