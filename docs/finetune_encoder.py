@@ -34,8 +34,9 @@ transformers.set_seed(0)
 data = load_dataset(args.data, args.config)
 feature = data["train"].features[target]
 labels = itertools.chain(*data["train"][target]) if of_words else data["train"][target]
-names = getattr(getattr(feature, "feature", feature), "names", None) or sorted({*labels})
-number = lambda label: label if isinstance(label, int) else names.index(label)
+classes = getattr(getattr(feature, "feature", feature), "names", None)  # then labels are numbers
+names = classes or sorted(map(str, {*labels}))
+number = lambda label: label if classes else names.index(str(label))
 
 # 2. The pretrained network with a new head.
 tokenizer = transformers.AutoTokenizer.from_pretrained(args.model)
