@@ -38,14 +38,15 @@ classes = getattr(getattr(feature, "feature", feature), "names", None)  # then l
 names = classes or sorted(map(str, {*labels}))
 number = lambda label: label if classes else names.index(str(label))
 
-# 2. The pretrained network with a new head.
+# 2. The pretrained network with a new head, in float32: bfloat16 would lose small updates.
 tokenizer = transformers.AutoTokenizer.from_pretrained(args.model)
 if of_words:
     auto, pad = transformers.AutoModelForTokenClassification, DataCollatorForTokenClassification
 else:
     auto, pad = transformers.AutoModelForSequenceClassification, DataCollatorWithPadding
 numbers = {name: i for i, name in enumerate(names)}
-model = auto.from_pretrained(args.model, id2label=dict(enumerate(names)), label2id=numbers)
+own = {"id2label": dict(enumerate(names)), "label2id": numbers}
+model = auto.from_pretrained(args.model, dtype=torch.float32, **own)
 model.to(device := "cuda" if torch.cuda.is_available() else "cpu")
 length = min(256, model.config.max_position_embeddings - 2)  # RoBERTa counts positions from 2
 

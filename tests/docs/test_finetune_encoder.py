@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+import safetensors.torch
 import torch
 import transformers
 
@@ -20,7 +21,7 @@ NAMES = {"PER": ["Ion Pop", "Ana"], "LOC": ["Cluj", "Satu Mare"]}
 OTHERS = ["vede", "azi", "pe", "lunga"]
 
 
-def converted(root, family, tokenizer):
+def converted(root, family, tokenizer, dtype):
     """Converts a run of a small network with random weights; returns its folder."""
     torch.manual_seed(0)
     sizes = {"hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
@@ -29,7 +30,8 @@ def converted(root, family, tokenizer):
     getattr(transformers, f"{family}ForMaskedLM")(config).save_pretrained(root / "published")
     transformers.AutoTokenizer.from_pretrained(tokenizer).save_pretrained(root / "published")
     from_hf.write_checkpoint(root / "published", root / "run", verify_logits=False)
-    assert command.main([str(root / "run"), "--out", str(root / "hf"), "--no_verify"]) == 0
+    flags = ["--out", str(root / "hf"), "--dtype", dtype, "--no_verify"]
+    assert command.main([str(root / "run"), *flags]) == 0
     return root / "hf/checkpoint_0"
 
 
@@ -55,13 +57,20 @@ def stars(draw):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("make", "family"), [(topic, "Bert"), (stars, "Bert"), (entities, "Roberta")]
+    ("make", "family", "dtype"),
+    [
+        (topic, "Bert", "float32"),
+        (stars, "Bert", "float32"),
+        (entities, "Roberta", "float32"),
+        (topic, "Bert", "bfloat16"),
+    ],
 )
-def test_what_there_is_to_learn_is_learned(make, family, tmp_path):
+def test_what_there_is_to_learn_is_learned(make, family, dtype, tmp_path):
+    """Whatever the labels and the weights are; what is trained and saved is float32."""
     tokenizer = tokenizer_files.WORDPIECE
     if family == "Roberta":
         tokenizer = tokenizer_files.byte_bpe(tmp_path / "byte_bpe")
-    folder, draw = converted(tmp_path, family, tokenizer), random.Random(0)
+    folder, draw = converted(tmp_path, family, tokenizer, dtype), random.Random(0)
     job = "entities" if make is entities else "topic"
     data = tmp_path / "data"
     data.mkdir()
@@ -79,6 +88,8 @@ def test_what_there_is_to_learn_is_learned(make, family, tmp_path):
     (score,) = re.findall(r"^(?:F1|accuracy) (\S+)$", done.stdout, re.MULTILINE)
     assert float(score) > 0.95
     pipeline = {"topic": "text-classification", "entities": "token-classification"}
+    saved = safetensors.torch.load_file(tmp_path / "out/model.safetensors")
+    assert {tensor.dtype for tensor in saved.values()} == {torch.float32}
     label = transformers.pipeline(pipeline[job], str(tmp_path / "out"))
     text, wanted = ("Ion Pop vede", "B-PER") if make is entities else ("supa are", "food")
     wanted = "4" if make is stars else wanted
