@@ -192,8 +192,14 @@ def write_checkpoint(
         if isinstance(network, EncoderDecoderSizes):
             extra_ids, eos_id = _write_vocabulary(model, temporary)
             generation = _write_generation(model, temporary, eos_id)
-        elif any((folder / name).is_file() for name in tokenizer.FILES):
+        elif (folder / "tokenizer.json").is_file():
             tokenizer.TokenizerFolder(str(folder)).write(temporary / TOKENIZER)
+        else:  # old models have vocab.txt alone
+            print(
+                f"{folder} has no tokenizer.json: the run gets no vocabulary. transformers can "
+                f"make it: AutoTokenizer.from_pretrained({str(folder)!r})"
+                f".save_pretrained({str(run_folder / TOKENIZER)!r})"
+            )
         if dropped := sizes.unknown(model.config, network) - generation:
             print(
                 f"{folder} has settings in its config.json that are not kept: "

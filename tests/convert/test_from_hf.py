@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
+from tokenizers import Tokenizer
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, ByT5Tokenizer, GenerationConfig
 
 from common.errors import UserError
@@ -310,6 +311,24 @@ def test_what_the_run_will_not_have_is_named(tmp_path, capsys):
     changed(folder, "added_tokens.json", **{"{": 2048, "\n": 2049, "<extra_id_0>": 2047})
     from_hf.write_checkpoint(folder, tmp_path / "run", verify_logits=False)
     assert r"'{', '\n'." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("files", [[], ["vocab.txt"]])
+def test_an_encoder_without_a_tokenizer_that_is_read_says_how_to_make_one(tmp_path, capsys, files):
+    """What is said makes a tokenizer.json of the vocab.txt that old BERTs have alone."""
+    folder, run = published(tmp_path / "hf", "bert"), tmp_path / "run"
+    (folder / "tokenizer.json").unlink()
+    for file in files:
+        pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "ana", "are", "mere"]
+        (folder / file).write_text("\n".join(pieces))
+    from_hf.write_checkpoint(folder, run, verify_logits=False)
+    said = capsys.readouterr().out
+    assert f"{folder} has no tokenizer.json: the run gets no vocabulary." in said
+    assert not (run / "tokenizer").exists()
+    if files:
+        exec(f"from transformers import AutoTokenizer\n{said.partition('make it: ')[2]}")
+        found = Tokenizer.from_file(str(run / "tokenizer" / "tokenizer.json"))
+        assert found.encode("ana are mere", add_special_tokens=False).ids == [5, 6, 7]
 
 
 ODD = {
