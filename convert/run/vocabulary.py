@@ -15,8 +15,15 @@ TOKENIZER = "tokenizer"  # the folder in which an encoder's run keeps its tokeni
 
 
 def tokenizer_of(run: TrainedRun, path: str | None = None) -> TokenizerFolder:
-    """Return the given tokenizer, or the one in an encoder's run; raise UserError without."""
-    path = path or f"{run.folder}/{TOKENIZER}"
+    """Return the given tokenizer, or the one in an encoder's run.
+
+    Raises:
+      UserError: there is no tokenizer, or the given one is not the trained one.
+    """
+    own = f"{run.folder}/{TOKENIZER}"
+    if path and _differ(f"{path}/tokenizer.json", f"{own}/tokenizer.json"):
+        raise _another(path, own)
+    path = path or own
     if not (epath.Path(path) / "tokenizer.json").is_file():
         raise UserError(
             path,
@@ -71,12 +78,7 @@ def vocabulary_of(
         return TrainedVocabulary(BYTES, NUM_SENTINELS if extra_ids is None else extra_ids)
     trained = run.vocabulary()
     if given and trained and _differ(given, trained):
-        raise UserError(
-            "--vocabulary",
-            given,
-            f"but the run was trained with {trained}",
-            "leave --vocabulary out",
-        )
+        raise _another(given, trained)
     path = given or trained or (_path_in_gin(bindings, folders or []) if bindings else None)
     if path is None:
         raise UserError(
@@ -90,6 +92,11 @@ def vocabulary_of(
             path, why="is no file", to_set="give the trained vocabulary with --vocabulary"
         )
     return sentencepiece_vocabulary(path, _bound_extra_ids(bindings, "SentencePieceVocabulary"))
+
+
+def _another(given: str, trained: str) -> UserError:
+    why = f"but the run was trained with {trained}"
+    return UserError("--vocabulary", given, why, "leave --vocabulary out")
 
 
 def _differ(a: str, b: str) -> bool:

@@ -101,7 +101,17 @@ def test_the_trained_vocabulary_is_seqios(outside_model):
         ]
 
 
-def test_an_encoders_run_has_its_tokenizer_unless_another_is_given(tmp_path):
+def test_another_tokenizer_than_the_trained_one_is_refused(tmp_path):
+    """Its ids may fit the embedding, and would be published without a difference."""
+    words(tmp_path / "tokenizer")
+    other = words(tmp_path / "other", special=("<pad>", "<s>", "</s>", "<mask>"))
+    with refuses("--vocabulary", other):
+        vocabularies.tokenizer_of(run(tmp_path), other)
+    same = words(tmp_path / "same")
+    assert vocabularies.tokenizer_of(run(tmp_path), same).path == same
+
+
+def test_an_encoders_run_has_its_tokenizer_and_one_without_may_be_given_it(tmp_path):
     words(tmp_path / "tokenizer")
     assert vocabularies.tokenizer_of(run(tmp_path)).path == f"{tmp_path}/tokenizer"
     given = f"{tmp_path}/tokenizer"
