@@ -29,6 +29,7 @@ import tensorflow as tf
 from absl import logging
 
 from common.errors import UserError
+from tasks.corpus import held_out
 from tasks.corpus.reader import TEXTS, as_array, random_epoch
 from tasks.corpus.records.counts import EXTRA_COPIES, RecordCounter, code
 from tasks.corpus.records.documents import Screened
@@ -154,6 +155,11 @@ class RecordStore:
         ]
         return columns, chosen["code"]
 
+    def count_kept(self, columns: Sequence[Sequence[bytes]]) -> int:
+        """Return how many of the documents that `read` returned are the split's, not held out."""
+        documents = [*zip(*columns, strict=True)]
+        return len(held_out.in_buckets(documents, self._split.buckets, self._split.column))
+
     def _read_files(self) -> mmap.mmap | bytes:
         started, split = time.monotonic(), self._split
         try:
@@ -261,7 +267,7 @@ class PermutedReader:
         self._store, self._split, self._shard, self._counter = store, split, shard, counter
         self._seed, self._epochs = seed, epochs
         self._epochs_read = self._empty_epochs = 0
-        self._texts_read = 0  # number of texts in the epoch so far
+        self._has_text = False  # whether the epoch has had a text that is the split's
         counter.start_shard(split, shard)
 
     # The functions below are graphs already; converting them takes autograph seconds per shard.
@@ -318,15 +324,16 @@ class PermutedReader:
             return [as_array([])] * len(self._store.features)
         columns, codes = self._store.read(numbers)
         self._counter.add_records(self._split, codes)
-        self._texts_read += len(columns[0])
+        # A shard of texts that are all held out would be read without end.
+        self._has_text = self._has_text or self._store.count_kept(columns) > 0
         return [as_array(column) for column in columns]
 
     def _end_epoch(self) -> None:
         """Count the epoch; raise UserError if the shard would look for a text without end."""
         self._epochs_read += 1
         self._counter.end_epoch(self._split, self._shard, self._epochs_read)
-        self._empty_epochs = 0 if self._texts_read else self._empty_epochs + 1
-        self._texts_read = 0
+        self._empty_epochs = 0 if self._has_text else self._empty_epochs + 1
+        self._has_text = False
         # One alone may be the end of an epoch at which the run resumed.
         index, num_shards = self._shard
         most = num_shards if self._in_turn else 1
@@ -334,7 +341,7 @@ class PermutedReader:
             raise UserError(
                 f"shard {index} of {num_shards} of split {self._split!r}",
                 why="has no text: the corpus is too small for so many shards, or its documents are "
-                "skipped",
+                "skipped or held out",
                 to_set="set DatasetConfig.mixture_or_task_name to a larger one, or a smaller "
                 "BATCH_SIZE",
             )

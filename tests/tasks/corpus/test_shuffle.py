@@ -14,9 +14,10 @@ import tensorflow as tf
 from common.source import Reading
 from fakes.corpora import LINES, write
 from fakes.sorted_corpora import COUNTS, KINDS, in_batches, sorted_source, texts_of
-from tasks.corpus import shuffle
+from tasks.corpus import held_out, shuffle
 from tasks.corpus.records import formats
 from tasks.corpus.records.counts import code
+from tasks.corpus.records.documents import Column
 from tasks.corpus.shuffle import RecordStore, permute
 from tasks.corpus.source import PARTS, CorpusSource
 from tasks.corpus.storage.retry import RetryPolicy
@@ -174,6 +175,26 @@ def test_an_endless_shard_without_text_is_named(tmp_path):
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"shard 5 of 8 .* has no text: the c"):
         next(iter(none))
     assert read(source, 5, 8, epochs=2) == []
+
+
+def test_an_endless_shard_whose_texts_are_all_held_out_is_named(tmp_path):
+    """Nine texts for eight shards, one of them held out: a shard may have no other."""
+    share = held_out.least_share([[(line.encode(),) for line in LINES[:9]]], Column("text"))
+    folder = str(write(tmp_path, "txt", LINES[:9]))
+    source = CorpusSource(folder, held_out={"validation": share})
+    source.check_shards("train", 8)
+    info = lambda i: seqio.ShardInfo(i, 8)
+    read_once = lambda i: source.get_dataset("train", seed=0, shard_info=info(i))
+    empty = [i for i in range(8) if not [*read_once(i).as_numpy_iterator()]]
+    for i in range(8):
+        endless = source.open("train", Reading(seed=0, shard=i, shards=8, epochs=None))
+        if i not in empty:
+            assert len([*endless.take(5)]) == 5
+            continue
+        with pytest.raises(tf.errors.InvalidArgumentError, match=f"shard {i} of 8 .* held out"):
+            next(iter(endless))
+    validation = source.open("validation", Reading("validation", seed=0, epochs=None))
+    assert len([*validation.take(3)]) == 3
 
 
 @pytest.mark.parametrize(
