@@ -31,7 +31,9 @@ def fill(template: str, **values: object) -> str:
     for line in (_TEMPLATES / f"{template}.template").read_text().splitlines():
         if placeholder := re.fullmatch(r"( *)\$(\w+)", line):
             indentation, name = placeholder.groups()
-            lines += [indentation + part for part in str(values[name]).splitlines()]
+            # `str.splitlines` would also cut a user's text at U+0085 or U+2028.
+            value = str(values[name]).removesuffix("\n")
+            lines += [indentation + part for part in value.split("\n") if value]
         else:
             lines.append(string.Template(line).substitute(values))
     return "\n".join([*lines, ""])

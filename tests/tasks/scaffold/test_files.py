@@ -20,6 +20,17 @@ def test_a_line_of_one_name_has_the_lines_of_its_value(tmp_path, monkeypatch):
         fill("a.py", name="uk", rows="")
 
 
+@pytest.mark.parametrize("end", ["\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\u2029", "\n", "\r"])
+def test_a_line_end_in_a_users_text_stays_in_its_string(end, tmp_path, monkeypatch):
+    """Unicode has line ends that Python's source code has not, and a label may hold any."""
+    monkeypatch.setattr(files, "_TEMPLATES", tmp_path)
+    (tmp_path / "a.py.template").write_text("add(\n    $rows\n)\n")
+    label = f"one{end}two"
+    text = fill("a.py", rows=f"labels={files.python({label: label})},")
+    (argument,) = ast.parse(text).body[0].value.keywords
+    assert ast.literal_eval(argument.value) == {label: label}
+
+
 def test_a_name_can_be_a_module_of_a_users_task():
     check_name("uk", "--name")
     check_name("romanian", "--name")
