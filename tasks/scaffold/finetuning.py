@@ -156,7 +156,9 @@ class FinetuningRecipe(NamedTuple):
         count = self.number_of_rows
         if not usual or count <= SMALL or count * usual["validation"] >= least:
             return usual
-        return {"validation": min(round(least / count, 3), MOST_HELD_OUT)}
+        # Few groups may need more than the usual most, or no row would be held out.
+        share = min(round(least / count, 3), MOST_HELD_OUT)
+        return {"validation": max(share, usual["validation"])}
 
     def files(self) -> dict[str, str]:
         """Return the texts of the files to write, by path from the repository's root."""

@@ -280,6 +280,17 @@ def test_few_groups_never_hold_most_of_the_rows_out(flag, seed, tmp_path):
     assert count("train") == 90
 
 
+@pytest.mark.parametrize("rows", [50, 120, 400, 1000])
+@pytest.mark.parametrize("usual", [0.01, 0.05, 0.19, 0.21, 0.45])
+@pytest.mark.parametrize("classes", [(), tuple("abcdefghij")])
+def test_no_less_is_held_out_than_holds_out_a_group(rows, usual, classes):
+    """The first group of few may begin beyond the most that is held out of other rows."""
+    job = finetuning.JobRows({"held_out": {"validation": usual}}, classes, "")
+    sample = types.SimpleNamespace(overview=types.SimpleNamespace(documents=rows))
+    share = finetuning.FinetuningRecipe("mine", None, job, sample).held_out["validation"]
+    assert usual <= share <= max(usual, finetuning.MOST_HELD_OUT)
+
+
 @pytest.mark.parametrize("name", ["theirs", "theirs_too", "quality", "a-b"])
 def test_a_name_that_is_taken_or_no_module_is_refused(folders, name):
     words = "--rows data/rows.csv --inputs text --targets upper --from own"
