@@ -40,7 +40,7 @@ def add_arguments(
     about = "registered tasks instead, whose corpora are read as they read them"
     which.add_argument("--task", nargs="+", default=(), type=arguments.text, help=about)
     add("--module", type=arguments.text, help="of --task: tasks.my_language registers them")
-    about = "column of the text, or a template of several, {title}\\n{body}"
+    about = "column of the text, or a template of several, '{title} {body}'"
     add("--column", type=arguments.text, default="text", help=about)
     about = "of plain text: lines (the default), paragraphs, files, or the line between documents"
     add("--documents", type=arguments.text, help=about)

@@ -41,7 +41,7 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     about = "a registered task or mixture; or a folder, file, pattern, address or hub name"
     add("corpus", type=arguments.text, metavar="TASK_OR_CORPUS", help=about)
     add("--config", help="configuration of a hub corpus")
-    about = "column of the text of a corpus, or a template of several, {title}\\n{body}"
+    about = "column of the text of a corpus, or a template of several, '{title} {body}'"
     add("--column", type=arguments.text, default="text", help=about)
     about = "the part of the corpus to sample, default train"
     add("--split", type=arguments.text, default="train", help=about)

@@ -3,12 +3,15 @@
 import argparse
 import collections
 import json
+import re
 
 import pytest
 
 from fakes.paths import ROOT
 from fakes.refuses import refuses
-from vocabulary import corpus
+from tasks import new_job, new_language
+from tasks.look import __main__ as look
+from vocabulary import check, corpus, extend, train, trim
 
 MINI = str(ROOT / "data" / "ro_mini" / "train-*.jsonl")
 
@@ -29,6 +32,19 @@ def test_text_without_spaces_is_cut_between_characters():
     assert len(parts) == 3
     assert all(len(part.encode()) <= corpus.MAX_LINE_BYTES for part in parts)
     assert list(corpus.split_line("aă" * 4, limit=5)) == ["aăa", "ăa", "ăa", "ă"]
+
+
+COMMANDS = (check, extend, look, new_job, new_language, train, trim)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.__name__)
+def test_a_template_that_help_shows_has_no_escape(command, capsys):
+    """A shell leaves \\n as it is, and each text would have a backslash and an n."""
+    with pytest.raises(SystemExit, match="0"):
+        command.main(["--help"])
+    templates = re.findall(r"\{\w+\}[^{}]*\{\w+\}", capsys.readouterr().out)
+    assert templates
+    assert not [template for template in templates if "\\" in template]
 
 
 def test_cedillas_become_commas_where_it_is_asked_for():
