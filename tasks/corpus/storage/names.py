@@ -6,8 +6,10 @@
 A name gives the format and the compression, or shows that the file is no data.
 """
 
+import json
 import os
 import re
+import shlex
 
 from common.errors import ROOT, UserError
 from common.secrets import public
@@ -39,17 +41,27 @@ OTHER_FORMATS = {
     "7z": "7z x {0} -oFOLDER",
     "rar": "7z x {0} -oFOLDER",
     "lz4": "lz4 -d {0}",
-    "arrow": "python -c 'import datasets; "
-    'datasets.Dataset.from_file("{0}").to_parquet("NEW.parquet")\'',
-    "feather": 'python -c \'import pandas; pandas.read_feather("{0}").to_parquet("NEW.parquet")\'',
-    "xlsx": 'python -c \'import pandas; pandas.read_excel("{0}").to_csv("NEW.csv")\'',
+}
+# The same by Python.
+_BY_PYTHON = {
+    "arrow": 'import datasets; datasets.Dataset.from_file({0}).to_parquet("NEW.parquet")',
+    "feather": 'import pandas; pandas.read_feather({0}).to_parquet("NEW.parquet")',
+    "xlsx": 'import pandas; pandas.read_excel({0}).to_csv("NEW.csv")',
 }
 # Documents with a layout, and a command that takes their text out; beside a corpus they may lie.
 _LAID_OUT = {"pdf": "pdftotext {0} NEW.txt", "doc": "catdoc {0} > NEW.txt"}
 _LAID_OUT |= dict.fromkeys(
     ("docx", "odt", "rtf", "epub", "html", "htm"), "pandoc -t plain {0} -o NEW.txt"
 )
-_OTHER_SUFFIXES = (*OTHER_FORMATS, "part", "partial", "crdownload", "incomplete", "aria2")
+_OTHER_SUFFIXES = (
+    *OTHER_FORMATS,
+    *_BY_PYTHON,
+    "part",
+    "partial",
+    "crdownload",
+    "incomplete",
+    "aria2",
+)
 # How the names of files end that lie beside a corpus; lists of packages and words have no more.
 _BESIDE = re.compile(
     r"(^|[-_. ])((?P<checksum>(md5|sha\d*|crc32|checksum)(s|sums?)?(\.txt)?)"
@@ -133,12 +145,19 @@ def data_in(url: str) -> CorpusFile | None:
     return None if is_beside(name_of(url)) else recognize(url)
 
 
+def conversion(suffix: str, address: str) -> str:
+    """Return the command line that converts a file in another format, "" if none is known."""
+    if code := _BY_PYTHON.get(suffix):
+        return f"python -c {shlex.quote(code.format(json.dumps(address, ensure_ascii=False)))}"
+    return (OTHER_FORMATS | _LAID_OUT).get(suffix, "").format(shlex.quote(address))
+
+
 def not_read(url: str) -> UserError:
     """Return the error to raise for a file whose name has no known suffix."""
     name = name_of(url).lower()
     address = public(url)
-    if command := (OTHER_FORMATS | _LAID_OUT).get(name.rpartition(".")[2]):
-        to_set = f"convert it, {command.format(address)}"
+    if command := conversion(name.rpartition(".")[2], address):
+        to_set = f"convert it, {command}"
         return UserError(address, why="is of a format that is not read", to_set=to_set)
     if is_other(name):
         return UserError(address, why="is not complete", to_set="fetch it again, or delete it")

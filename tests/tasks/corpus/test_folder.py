@@ -1,11 +1,15 @@
 """A folder of files is a corpus, by whatever names, and what is left out is said."""
 
+import ast
+import shlex
+
 import fsspec
 import pytest
 
 from fakes.refuses import refuses
 from tasks.corpus.catalog import Catalog
 from tasks.corpus.source import CorpusSource
+from tasks.corpus.storage import names as file_names
 from tasks.corpus.storage.retry import RetryPolicy
 from tasks.rows import Rows
 
@@ -157,6 +161,18 @@ def test_what_may_be_data_and_is_not_read_is_refused_by_name(tmp_path, names, fi
     with refuses(str(tmp_path / file)) as refusal:
         CorpusSource(made(tmp_path, names)).list_files("train")
     assert to_set in refusal.value.to_set
+
+
+@pytest.mark.parametrize("suffix", ["zip", "7z", "lz4", "arrow", "feather", "xlsx", "pdf", "docx"])
+@pytest.mark.parametrize("name", ["a", "my corpus", "l'été", 'say "a"', "a$HOME`ls`", "мова", "-a"])
+def test_a_shell_takes_the_command_that_converts_a_file(suffix, name):
+    path = f"/data/{name}.{suffix}"
+    words = shlex.split(file_names.not_read(path).to_set.partition(", ")[2])
+    if words[:2] != ["python", "-c"]:
+        assert path in words
+        return
+    texts = [node.value for node in ast.walk(ast.parse(words[2])) if isinstance(node, ast.Constant)]
+    assert path in texts
 
 
 def test_a_file_is_not_taken_for_a_folder(tmp_path):
