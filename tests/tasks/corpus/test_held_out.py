@@ -104,6 +104,21 @@ def test_what_is_held_out_of_another_split_is_not_of_one_with_files(tmp_path):
     assert (source.shares("train"), source.shares("validation")) == ({"test": 0.1}, {})
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"files": {"train": "t.txt", "validation": "v.txt"}, "held_out": SHARES},
+        {"files": {"train": "t.txt"}, "held_out": {"train": 0.9}},
+        {"files": dict, "splits": ("train", "validation"), "held_out": SHARES},
+        {"corpus": "user/open", "held_out": {"train": 0.9}},
+        {"corpus": "/data/t.txt", "held_out": {"train": 0.9}},
+    ],
+)
+def test_a_part_that_would_hide_a_split_with_files_is_refused(settings):
+    with refuses("held_out", settings["held_out"]):
+        CorpusSource(**settings)
+
+
 def test_a_data_set_of_the_hub_has_its_own_splits_or_a_share_held_out(tmp_path):
     files = {"train-0.jsonl": jsonl(LINES), "test-0.jsonl": jsonl(LINES[:9])}
     with loopback_hub.connected({"user/open": files}, tmp_path):
