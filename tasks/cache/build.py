@@ -31,6 +31,7 @@ import tensorflow as tf
 
 from common import small_files
 from common.errors import UserError
+from common.source import source_of
 from tasks import vocabularies
 from tasks.cache.plan import CacheJob, CachePart, CacheShard, parts_of, plan_of, task_of
 from tasks.corpus.records.counts import MADE
@@ -67,15 +68,24 @@ def start(job: CacheJob) -> bool:
     """Write the job's description; return whether work is left.
 
     Raises:
-      UserError: the folder holds a cache of another job.
+      UserError: the folder holds a cache of another job, or of a corpus or vocabulary that has
+        changed.
     """
-    path, source = f"{job.folder}/job.json", task_of(job).source
-    corpus = {split: list(source.list_shards(split)) for split in job.splits}
-    description = json.loads(json.dumps({**dataclasses.asdict(job), "corpus": corpus}))
+    path, task = f"{job.folder}/job.json", task_of(job)
+    contents = {split: source_of(task).identity(split) for split in job.splits}
+    features = vocabularies.token_features(task).items()
+    # Caches that were made before have none of these.
+    optional = {
+        "contents": contents,
+        "vocabularies": {name: _facts(feature.vocabulary) for name, feature in features},
+    }
+    corpus = {split: list(task.source.list_shards(split)) for split in job.splits}
+    described = {**dataclasses.asdict(job), "corpus": corpus, **optional}
+    description = json.loads(json.dumps(described))
     del description["out"]
     if not exists(path):
         write_json(job, path, description)
-    saved = read_json(path)
+    saved = {name: description[name] for name in optional} | read_json(path)
     if names := [name for name in description if saved.get(name) != description[name]]:
         saved_value, value = saved.get(names[0]), description[names[0]]
         raise UserError(
@@ -85,6 +95,15 @@ def start(job: CacheJob) -> bool:
             to_set="give another --out, or remove that folder",
         )
     return not exists(f"{job.folder}/COMPLETED")
+
+
+def _facts(vocabulary: seqio.Vocabulary) -> list[int]:
+    """Return the ids of a vocabulary and the checksum of its file, 0 if it has none."""
+    path, checksum = vocabularies.name_of(vocabulary), 0
+    if path != type(vocabulary).__name__:
+        with tf.io.gfile.GFile(path, "rb") as file:
+            checksum = zlib.crc32(file.read())
+    return [vocabulary.vocab_size, checksum]
 
 
 def _part_path(job: CacheJob, part: CachePart) -> str:

@@ -1,17 +1,23 @@
 """The command makes a cache through Beam, once, and refuses impossible jobs."""
 
+import json
 import os
+import pathlib
 import subprocess
 import sys
+import types
 
 import pytest
+import seqio
 
 from fakes.cache_jobs import files, job, make
 from fakes.paths import ROOT
 from fakes.refuses import refuses
+from tasks import corpora
 from tasks.cache import __main__ as cache
-from tasks.cache import build
+from tasks.cache import build, plan
 from tasks.cache.plan import CacheJob
+from tasks.corpus.source import CorpusSource
 
 
 @pytest.fixture(scope="module")
@@ -63,3 +69,51 @@ def test_a_complete_cache_is_not_made_again_and_another_is_refused(of_tokens):
     with refuses(of_tokens[0].folder) as refusal:
         build.start(job(of_tokens[0].out, seed=5))
     assert "another seed (0, not 5)" in refusal.value.why
+
+
+@pytest.fixture
+def small(tmp_path):
+    """Make a job anew, as another process does, whose corpus and vocabulary may have changed."""
+    corpus, model = tmp_path / "corpus.txt", tmp_path / "small.model"
+    corpus.write_text("un text\n" * 99)
+    model.write_bytes((ROOT / "data/ro_mini/ro_mini.model").read_bytes())
+
+    def made_anew() -> CacheJob:
+        if "cache_small" in seqio.TaskRegistry.names():
+            seqio.TaskRegistry.remove("cache_small")
+        corpora.add("cache_small", CorpusSource(files={"train": str(corpus)}), str(model))
+        plan.task_of.cache_clear()
+        return CacheJob("cache_small", str(tmp_path / "caches"), splits=("train",))
+
+    yield types.SimpleNamespace(corpus=corpus, model=model, job=made_anew)
+    seqio.TaskRegistry.remove("cache_small")
+    plan.task_of.cache_clear()
+
+
+@pytest.mark.parametrize("changed", ["contents", "vocabularies"])
+@pytest.mark.parametrize("complete", [False, True])
+def test_a_corpus_or_vocabulary_that_has_changed_is_refused(small, changed, complete):
+    """Both keep their paths; an old cache would have ids of another vocabulary."""
+    made = small.job()
+    assert build.start(made)
+    assert build.start(small.job()), "nothing has changed"
+    if complete:
+        build.write_json(made, f"{made.folder}/COMPLETED", {})
+        assert not build.start(small.job())
+    if changed == "contents":
+        small.corpus.write_text("alt text\n" * 88)
+    else:
+        small.model.write_bytes((ROOT / "data/ro_simple/ro_simple.model").read_bytes())
+    with refuses(made.folder) as refusal:
+        build.start(small.job())
+    assert f"another {changed} (" in refusal.value.why
+
+
+def test_a_cache_that_does_not_say_what_its_corpus_holds_is_taken(small):
+    made = small.job()
+    assert build.start(made)
+    path = pathlib.Path(made.folder, "job.json")
+    about = json.loads(path.read_text())
+    path.write_text(json.dumps({k: about[k] for k in about.keys() - {"contents", "vocabularies"}}))
+    small.corpus.write_text("alt text\n" * 88)
+    assert build.start(small.job())
