@@ -153,9 +153,9 @@ class Task(CorpusTask):
                 f"task {self.name}",
                 why="has no finished cache in "
                 f"{seqio.utils.get_global_cache_dirs() or 'any folder'}",
-                to_set=f"make it with `python -m tasks.cache --task {task}"
-                f"{' --lengths ' if pairs else ''}{pairs} --out FOLDER` and set "
-                "tasks.cache.folders.paths to that folder",
+                to_set=f"make it with `python -m tasks.cache --module MODULE --task {task}"
+                f"{' --lengths ' if pairs else ''}{pairs} --out FOLDER`, where MODULE registers "
+                "the task, and set tasks.cache.folders.paths to that folder",
             )
 
 

@@ -1,9 +1,13 @@
 """Tasks find their caches in gin's folders, and refuse other lengths."""
 
+import shlex
+
 import pytest
 import seqio
 
+from fakes.refuses import refuses
 from tasks import mixtures, romanian  # noqa: F401  registers the tasks
+from tasks.cache import __main__ as cache
 from tasks.cache import cached
 from tasks.jobs import classification  # noqa: F401
 
@@ -31,5 +35,9 @@ def test_a_task_of_another_has_its_labels_and_prefix():
 
 def test_a_missing_cache_is_refused_with_the_command_that_makes_it():
     absent = seqio.TaskRegistry.get("ro_mini_span_corruption_i128_t29")
-    with pytest.raises(ValueError, match=r"no finished cache .*--lengths inputs=128,targets=29"):
+    with refuses(f"task {absent.name}") as refusal:
         absent.get_dataset({"inputs": 128, "targets": 29}, "validation", use_cached=True)
+    _, *words = shlex.split(refusal.value.to_set.split("`")[1].partition(" -m ")[2])
+    job, others, _ = cache.parse_flags(words)
+    assert (job.task, job.modules, others) == ("ro_mini_span_corruption", ("MODULE",), [])
+    assert dict(job.lengths) == {"inputs": 128, "targets": 29}
