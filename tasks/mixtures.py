@@ -136,7 +136,8 @@ def add(
 
     `sizes` are documents, tokens or bytes of each task, all in one unit, or rates; `temperature`
     evens out the shares, see `rates_of`. `epochs` is how many times at most a task's corpus is
-    read; the others then take over its share. When all have ended, so does the stream.
+    read; the others then take over its share. When all that have a rate in a phase have ended, so
+    does the stream, also if a later phase gives a rate to another.
 
     A size, or the temperature, may be a list of (step, number), each valid until the next step; in
     every phase the shares follow from the sizes and the temperature of its steps. mmBERT's τ is 1 /
