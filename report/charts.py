@@ -108,9 +108,10 @@ def _expected(runs: Sequence[RunData]) -> Iterator[Line]:
 
 def _records(runs: Sequence[RunData]) -> Iterator[Line]:
     for index, run in enumerate(runs):
+        starts = run.history.places_of_starts
         for tag, series in sorted(run.series.get("train", {}).items()):
             if tag.startswith(_RECORDS):
-                yield Line(index, tag.removeprefix(_RECORDS), accumulate(series))
+                yield Line(index, tag.removeprefix(_RECORDS), accumulate(series, starts))
 
 
 def _task_charts(runs: Sequence[RunData]) -> list[Chart]:

@@ -51,6 +51,11 @@ class History:
         return [event for event in self.events if event["event"] == "start"]
 
     @property
+    def places_of_starts(self) -> list[tuple[int, float]]:
+        """The (step, time) of every start, the oldest first."""
+        return [(int(_number(start.get("step"))), start["time"]) for start in self.starts]
+
+    @property
     def origin(self) -> tuple[str, int] | None:
         """The folder and the step of the run that this one goes on from, None without."""
         begin = self.starts[0] if self.starts else {}

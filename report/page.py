@@ -114,7 +114,7 @@ def _corpora(run: RunData) -> list[dict[str, Any]]:
     for tag, series in run.series.get("train", {}).items():
         if tag.startswith("data/") and tag.count("/") >= 2:
             _, name, corpus = tag.split("/", 2)
-            total = accumulate(series)
+            total = accumulate(series, run.history.places_of_starts)
             at = [total.at(total.steps <= edge).last_value or 0.0 for edge in edges]
             for index, (before, after) in enumerate(itertools.pairwise(at)):
                 value = plain(float(f"{after - before:.3g}") if name == "epoch" else after - before)

@@ -73,10 +73,17 @@ def thin(series: Series, most: int) -> Series:
     return series.at(np.array(sorted(indices)))
 
 
-def accumulate(series: Series) -> Series:
-    """Return a count over all starts of a run, from one that begins at 0 with each start."""
+def accumulate(series: Series, starts: Iterable[tuple[int, float]] = ()) -> Series:
+    """Return a count over all starts of a run, from one that begins at 0 with each start.
+
+    `starts` are their (step, time). A start that is not among them is known by a count that falls.
+    """
     with np.errstate(invalid="ignore", over="ignore"):  # a damaged count may be infinite
         falls = np.append(False, np.diff(series.values) < 0)
+        for step, time in starts:
+            first = np.searchsorted(series.steps, step, side="right")
+            if first < len(series) and series.times[first] > time:  # else an earlier start made it
+                falls[first] = True
         before = np.append(0.0, series.values[:-1])
         offset = np.cumsum(np.where(falls, before, 0.0))
         return Series(series.steps, series.values + offset, series.times)

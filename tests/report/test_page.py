@@ -44,6 +44,15 @@ def test_a_timeline_begins_with_its_first_span(tmp_path):
     assert [(kind, begin) for kind, begin, *_ in spans] == [("compile", 0.0), ("running", 10.0)]
 
 
+def test_what_was_read_counts_over_starts_of_equal_length(tmp_path):
+    starts = [{"event": "start", "step": step, "time": fake_runs.BEGIN + step} for step in (0, 10)]
+    read = {"data/records/a": [(10, 100.0), (20, 100.0)]}  # killed after each entry of its log
+    run = load(Folder(str(fake_runs.run(tmp_path / "killed", {"train": read}, starts))))
+    page = content([run], NOW)
+    assert page["runs"][0]["corpora"] == [{"corpus": "a", "records": 200.0}]
+    assert chart(page, "Records read")["lines"][0]["values"] == [100.0, 200.0]
+
+
 def test_what_was_read_is_shown_by_phase(tmp_path):
     start = {"event": "start", "step": 0, "phases": {"0": {"a": 1, "b": 0}, "20": {"a": 0, "b": 1}}}
     read = {

@@ -51,3 +51,17 @@ def test_thinned_ends_and_extremes_stay(most):
 def test_counts_that_restart_at_zero_are_accumulated():
     found = accumulate(series((1, 5), (2, 10), (3, 4), (4, 8), (5, 1)))
     assert found.values.tolist() == [5, 10, 14, 18, 19]
+
+
+@pytest.mark.parametrize("second", [3, 5, 8])
+def test_a_start_is_known_by_its_place_however_much_it_has_counted(second):
+    """A run that was killed after one entry of its log may count as much until the next one."""
+    counted = series((10, 5), (20, second), (30, second + 1))  # at the times 0, 1, 2
+    found = accumulate(counted, [(0, -1.0), (10, 0.5)])
+    assert found.values.tolist() == [5, 5 + second, 6 + second]
+    assert accumulate(series(), [(0, 0.5)]).values.tolist() == []
+
+
+def test_entries_that_a_restart_has_not_repeated_yet_are_of_the_start_before():
+    counted = series((10, 5), (20, 9))
+    assert accumulate(counted, [(0, -1.0), (10, 1.5)]).values.tolist() == [5, 9]
