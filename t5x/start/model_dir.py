@@ -149,6 +149,11 @@ def write_description(
         (folder / _LABELS).write_text(f"{text}\n")
 
 
+def holds_run(folder: str) -> bool:
+    """Return whether a folder has what `write_description` writes of a run."""
+    return (epath.Path(folder) / _DESCRIPTION).exists()
+
+
 def write_inference(model_dir: str, evaluator: seqio.Evaluator, cfg: DatasetConfig) -> None:
     """Write `inference.json` on one host: what the tasks that are decoded say of their texts.
 

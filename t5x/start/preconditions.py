@@ -31,7 +31,7 @@ from t5x.monitoring import metric_writers
 from t5x.partitioning import PjitPartitioner
 from t5x.start import selection_metric
 from t5x.start.checkpoint import Start
-from t5x.start.model_dir import check_writable
+from t5x.start.model_dir import check_writable, holds_run
 from t5x.start.vocabulary import check_feature_lengths, check_features, verify_matching_vocabs
 from t5x.watch import Watch
 
@@ -140,6 +140,13 @@ def check_inference(
     check_decoding(model)
     partitioner.check_batch(cfg.batch_size, None, "utils.DatasetConfig.batch_size")
     check_writable(output_dir)
+    if holds_run(output_dir):
+        raise UserError(
+            "EVAL_OUTPUT_DIR or INFER_OUTPUT_DIR",
+            output_dir,
+            "the folder of a run, whose config.gin would be overwritten",
+            f"set it to another folder, such as {output_dir.rstrip('/')}/output",
+        )
 
 
 def check_rate(

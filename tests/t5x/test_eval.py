@@ -2,6 +2,7 @@
 
 import functools
 import json
+import pathlib
 
 import jax
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import seqio
 
 from fakes import toy
+from fakes.refuses import refuses
 from t5x import eval as eval_script
 from t5x.checkpointing.config import RestoreCheckpointConfig
 from t5x.partitioning import PjitPartitioner
@@ -83,6 +85,16 @@ def test_skipped_records_are_reported(folder, tmp_path, capsys, monkeypatch):
 def test_a_dry_run_decodes_nothing(folder, tmp_path):
     assert evaluate(folder, tmp_path / "new", dry_run=True) == {}
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_the_folder_of_a_run_keeps_its_configuration(folder, tmp_path, dry_run):
+    (tmp_path / "model-info.txt").write_text("parameters: 5\n")
+    (tmp_path / "config.gin").write_text("A = 1\n")
+    overwrite = lambda run, *_: pathlib.Path(run, "config.gin").write_text("")
+    with refuses("EVAL_OUTPUT_DIR or INFER_OUTPUT_DIR", str(tmp_path)):
+        evaluate(folder, tmp_path, dry_run=dry_run, summarize_config_fn=overwrite)
+    assert (tmp_path / "config.gin").read_text() == "A = 1\n"
 
 
 @pytest.mark.parametrize(

@@ -414,6 +414,12 @@ def test_one_checkpoint_is_taken(folder, tmp_path):
     assert infer(folder, tmp_path, restore_checkpoint_cfg=latest, dry_run=True) == []
 
 
+def test_the_folder_of_a_run_is_no_output(folder, tmp_path):
+    (tmp_path / "model-info.txt").write_text("parameters: 5\n")
+    with refuses("EVAL_OUTPUT_DIR or INFER_OUTPUT_DIR", str(tmp_path)):
+        infer(folder, tmp_path)
+
+
 def test_extension_and_vocabulary_of_the_files_are_settings(folder, tmp_path):
     (path,) = infer(folder, tmp_path, file_extension="json", output_vocab_feature_name="inputs")
     assert path == f"{tmp_path}/toy_copy-predict.json"
