@@ -40,7 +40,8 @@ _NORMS_AND_BIASES = ("scale", "bias", "rel_embedding")
 class OptimizerDef(abc.ABC):
     """Computes new parameters from gradients.
 
-    An optional attribute `usual_rates` has the `UsualRates` that suit it.
+    An optional attribute `usual_rates` has the `UsualRates` that suit it, and `has_own_rate` says
+    that `update` does not use the `learning_rate` that it gets.
     """
 
     @abc.abstractmethod
@@ -69,6 +70,7 @@ class OptaxOptimizer(OptimizerDef):
     """An optax transformation with its own learning rate; `learning_rate_fn` is not used."""
 
     transformation: optax.GradientTransformation
+    has_own_rate = True
 
     def init(self, params: PyTree, axes: PyTree) -> PyTree:
         """Return the initial optax state."""

@@ -185,6 +185,7 @@ def train(
     preconditions.check_training(
         model, partitioner, cfgs, plan, save, actions, watch, eval_steps, verify_fn, model_dir
     )
+    cooldown.check_optimizer(cooldown_from, model.optimizer_def)
 
     # Start: the run's newest checkpoint, another run's, or nothing.
     start = find_start(model_dir, checkpoint_cfg.restore, checkpoint_cfg.saves_position)

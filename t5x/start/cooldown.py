@@ -8,6 +8,7 @@ long run at a constant rate yields finished models of several lengths (Hägele e
 import dataclasses
 import os
 from collections.abc import Callable
+from typing import Any
 
 import jax
 
@@ -57,6 +58,19 @@ def branch(
         )
     restore = RestoreCheckpointConfig(path, mode="specific", restore_dataset=restore_dataset)
     return dataclasses.replace(checkpoint_cfg, restore=restore)
+
+
+def check_optimizer(cooldown_from: str | None, optimizer: Any) -> None:
+    """Raise UserError if a branch is to lower the rate, and the optimizer has one of its own."""
+    if cooldown_from is not None and getattr(optimizer, "has_own_rate", False):
+        raise UserError(
+            "train.cooldown_from",
+            cooldown_from,
+            f"but OPTIMIZER, a {type(optimizer).__name__}, has a learning rate of its own, which "
+            "would not fall",
+            "leave COOLDOWN_FROM at None, set RestoreCheckpointConfig.path to the checkpoint, and "
+            "OPTIMIZER to one whose own rate falls",
+        )
 
 
 def cooled(

@@ -1,10 +1,11 @@
 """A branch that finishes a run: what it starts from, how its rate falls, what is refused."""
 
 import numpy as np
+import optax
 import pytest
 
 from fakes.refuses import refuses
-from t5x import schedules
+from t5x import adafactor, optimizers, schedules
 from t5x.checkpointing.config import (
     CheckpointConfig,
     RestoreCheckpointConfig,
@@ -47,6 +48,15 @@ def test_it_is_refused_in_one_sentence(name):
     with refuses(at_fault) as refusal:
         cooldown.branch(*arguments, CheckpointConfig(SAVE))
     assert setting in refusal.value.to_set
+
+
+def test_a_rate_that_the_trainer_does_not_set_is_refused():
+    own = optimizers.chain([optax.lion(1e-4)])
+    with refuses("train.cooldown_from", "runs/long/checkpoint_7"):
+        cooldown.check_optimizer("runs/long/checkpoint_7", own)
+    cooldown.check_optimizer(None, own)
+    for optimizer in (optimizers.adamw(), optimizers.muon(), adafactor.Adafactor()):
+        cooldown.check_optimizer("runs/long/checkpoint_7", optimizer)
 
 
 def test_the_rate_is_that_of_the_run_times_a_straight_line():
