@@ -60,12 +60,15 @@ def read_file(path: str) -> list[Pair]:
     for number, line in enumerate(lines, 1):
         try:
             row = parse_json(line)
-            pair = Pair(row["good"], row["bad"], row.get("kind", ""))
+            kind = row.get("kind")
+            pair = Pair(row["good"], row["bad"], "" if kind is None else kind)
         except (ValueError, LookupError) as error:
             raise UserError(
                 f"{path}:{number}", why='is not an object such as {"good": "…", "bad": "…"}'
             ) from error
         if not all(isinstance(text, str) and text.strip() for text in pair[:2]):
             raise UserError(f"{path}:{number}", why="has no text under good or bad")
+        if not isinstance(pair.kind, str):
+            raise UserError(f"{path}:{number}", why=f"has the kind {pair.kind!r}, which is no text")
         pairs.append(pair)
     return pairs

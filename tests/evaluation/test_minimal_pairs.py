@@ -18,13 +18,17 @@ def test_pairs_of_a_file(tmp_path):
     row = {"good": "a\u2028b", "bad": "b\x85a"}
     path.write_text("\ufeff" + json.dumps(row, ensure_ascii=False) + "\n")
     assert minimal_pairs.read_file(str(path)) == [("a\u2028b", "b\x85a", "")]
+    path.write_text('{"good": "a", "bad": "b", "kind": null}')
+    assert minimal_pairs.read_file(str(path)) == [("a", "b", "")]
     path.write_text("")
     assert minimal_pairs.read_file(str(path)) == []
 
 
-@pytest.mark.parametrize(
-    "line", ['{"good": "a"}', "[1]", '{"good": "a", "bad": " "}', '{"good": "a", "bad": 3}']
-)
+LINES = ['{"good": "a"}', "[1]", '{"good": "a", "bad": " "}', '{"good": "a", "bad": 3}']
+LINES += [json.dumps({"good": "a", "bad": "b", "kind": kind}) for kind in (3, 0, True, ["a"], {})]
+
+
+@pytest.mark.parametrize("line", LINES)
 def test_a_wrong_line_is_named(tmp_path, line):
     path = tmp_path / "pairs.jsonl"
     path.write_text(line)
