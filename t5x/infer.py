@@ -30,6 +30,7 @@ import hashlib
 import inspect
 import itertools
 import json
+import operator
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -221,6 +222,7 @@ def infer(
         "output_vocab_feature_name": output_vocab_feature_name,
         "input_prefix": input_prefix,
         **decoding_notes(model),
+        **settings_of(current(), functools.partial(operator.is_, inspect.unwrap(write_fn))),
     }
     if input_file is not None:
         notes["input_file"] = dataset_cfg.provider.source.fingerprint

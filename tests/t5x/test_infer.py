@@ -1,5 +1,6 @@
 """The inference script: a line an example, in order, each once, whatever ends the process."""
 
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -257,6 +258,33 @@ def test_it_does_not_resume_with_other_macros_of_decoding(folder, tmp_path, sett
             with refuses(f"{tmp_path}/tmp-toy_copy-predict-00000-of-00001") as refusal:
                 infer(folder, tmp_path)
             assert "NUMBER" in refusal.value.why
+        finally:
+            gin.clear_config()
+
+
+@pytest.mark.parametrize("finished", [False, True])
+def test_it_does_not_resume_with_other_fields_of_a_line(folder, tmp_path, finished):
+    text = (
+        "from __gin__ import dynamic_registration\nfrom t5x import infer as infer_script\n"
+        "infer_script.write_inferences_to_file.output_ids = {}\n"
+    )
+    with gin.unlock_config():
+        try:
+            gin.parse_config(text.format(False))
+            write = gin.get_configurable(infer_script.write_inferences_to_file)
+
+            @functools.wraps(write)
+            def once(path, *args):
+                if path.endswith("00001.tmp") and not finished:
+                    raise Killed
+                write(path, *args)
+
+            with contextlib.suppress(Killed):
+                infer(folder, tmp_path, merge_chunked_results=False, write_fn=once)
+            gin.parse_config(text.format(True))
+            with refuses(f"{tmp_path}/tmp-toy_copy-predict-00000-of-00001") as refusal:
+                infer(folder, tmp_path, write_fn=write)
+            assert "output_ids" in refusal.value.why
         finally:
             gin.clear_config()
 
