@@ -19,14 +19,16 @@ if __name__ == "__main__":  # before any library is imported
     log.start()
 
 import numbers
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import seqio
 
 from common import log
+from common.errors import UserError
 from t5x import gin_utils
+from t5x.checkpointing import layout
 from t5x.checkpointing.config import RestoreCheckpointConfig, checkpoint_paths
 from t5x.cli import dry_run as dry_run_table
 from t5x.cli import main
@@ -74,6 +76,7 @@ def evaluate(
     preconditions.check_inference(model, partitioner, dataset_cfg, output_dir, lengths=False)
     preconditions.check_metrics(dataset_cfg)
     paths = checkpoint_paths(restore_checkpoint_cfg)
+    check_steps(paths)
     restorer = ParamsRestorer(model, partitioner, restore_checkpoint_cfg, fallback_init_rng)
     preconditions.check_memory(model, restorer.specs.state.params, partitioner)
     if dry_run:
@@ -97,6 +100,22 @@ def evaluate(
         for line in measure.data_summary():
             print(line, flush=True)
     return results
+
+
+def check_steps(paths: Sequence[str]) -> None:
+    """Raise UserError if two checkpoints are of one step, by which the files are named."""
+    first: dict[int, str] = {}
+    for path in paths:
+        if (step := layout.step_of(path)) is None:
+            continue
+        if step in first:
+            raise UserError(
+                "RestoreCheckpointConfig.path",
+                path,
+                f"of the same step as {first[step]}, so that its predictions would overwrite those",
+                "evaluate each into an EVAL_OUTPUT_DIR of its own",
+            )
+        first[step] = path
 
 
 def print_metrics(path: str, results: Metrics) -> None:

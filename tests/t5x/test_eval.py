@@ -3,6 +3,7 @@
 import functools
 import json
 import pathlib
+import shutil
 
 import jax
 import numpy as np
@@ -85,6 +86,16 @@ def test_skipped_records_are_reported(folder, tmp_path, capsys, monkeypatch):
 def test_a_dry_run_decodes_nothing(folder, tmp_path):
     assert evaluate(folder, tmp_path / "new", dry_run=True) == {}
     assert not (tmp_path / "new").exists()
+
+
+def test_checkpoints_of_one_step_would_overwrite_each_other(folder, tmp_path):
+    first, other = f"{folder}/checkpoint_3", tmp_path / "other/checkpoint_3"
+    shutil.copytree(first, other)
+    for second in (str(other), f"{first}/"):
+        paths = RestoreCheckpointConfig([first, f"{folder}/checkpoint_7", second], "specific")
+        with refuses("RestoreCheckpointConfig.path", second.rstrip("/")):
+            evaluate(folder, tmp_path / "out", restore_checkpoint_cfg=paths)
+    assert not (tmp_path / "out/inference_eval").exists()
 
 
 @pytest.mark.parametrize("dry_run", [False, True])
