@@ -85,10 +85,11 @@ def checkpoints_kept(context: RunContext) -> int:
     if not save:
         return 0
     lasting = {step for step in save.checkpoint_steps or () if first < step <= last}
+    best = save.keep_best or 0  # besides the newest
     if not save.period and not lasting:
-        return 0
+        return best and best + (save.keep or 0)
     by_period = max(last // save.period - first // save.period, 1) if save.period else 1
-    return min(save.keep or by_period, by_period) + len(lasting)
+    return min(save.keep or by_period, by_period) + len(lasting) + best
 
 
 def disk(context: RunContext) -> CheckResult:

@@ -128,6 +128,9 @@ def test_a_checkpoint_is_as_large_as_it_is_counted(saved):
     assert 0.9 * parameters < sum(p.stat().st_size for p in files) < counted
 
 
+BEST = {"keep_best": 2, "metric": "training_eval/a_task/loss"}
+
+
 @pytest.mark.parametrize(
     ("save", "kept"),
     [
@@ -137,6 +140,9 @@ def test_a_checkpoint_is_as_large_as_it_is_counted(saved):
         ({"period": None}, 0),
         ({"period": 1000}, 1),
         ({"checkpoint_steps": [50, 500]}, 4),
+        (BEST, 5),
+        (BEST | {"checkpoint_steps": [50]}, 6),
+        (BEST | {"period": None}, 5),
     ],
 )
 def test_kept_checkpoints_are_counted(save, kept, tmp_path):
