@@ -68,7 +68,12 @@ def show_training(trainer: Trainer, cfgs: Configs, model_dir: str, **more: Check
 def steps(plan: TrainingPlan, first: int) -> CheckResult:
     """Return which steps are trained, and how often the run saves and evaluates."""
     often = lambda period: f"every {period:,}" if period else "never"
-    figure = f"{first:,} to {plan.total_steps:,}, saved {often(plan.save_period)}"
+    saved = [often(plan.save_period)] if plan.save_period or not plan.checkpoint_steps else []
+    if alone := [step for step in plan.checkpoint_steps if first < step < plan.total_steps]:
+        saved.append(f"at {counted(len(alone), 'step')} of checkpoint_steps")
+    if plan.checkpoint_steps and not plan.save_period:
+        saved.append("at the end")
+    figure = f"{first:,} to {plan.total_steps:,}, saved {' and '.join(saved)}"
     figure += f", evaluated {often(plan.eval_period)}"
     if first >= plan.total_steps:
         return warning(f"{figure}: none is left", f"set TRAIN_STEPS above {first}")

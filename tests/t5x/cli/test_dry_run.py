@@ -26,6 +26,20 @@ def test_steps_that_are_left():
     assert (done.verdict, done.to_set) == ("warning", "set TRAIN_STEPS above 3000")
 
 
+@pytest.mark.parametrize(
+    ("period", "steps", "saved"),
+    [
+        (None, (), "never"),
+        (1000, (50, 70), "every 1,000 and at 2 steps of checkpoint_steps"),
+        (None, (50,), "at 1 step of checkpoint_steps and at the end"),
+        (None, (5, 4000), "at the end"),
+    ],
+)
+def test_steps_that_are_saved(period, steps, saved):
+    plan = TrainingPlan(total_steps=3000, save_period=period, checkpoint_steps=steps)
+    assert dry_run.steps(plan, 10).figure == f"10 to 3,000, saved {saved}, evaluated never"
+
+
 def test_an_embedding_of_many_unused_rows_is_a_warning():
     params = {"kernel": jax.ShapeDtypeStruct((1000, 300), jnp.float32)}
     assert dry_run.model(params, toy.VOCABULARY, 384).verdict == "ok"  # 259 ids, padded
