@@ -166,6 +166,13 @@ def run_trial(trial: Trial, flags: argparse.Namespace) -> trials.Result:
     with parsing(path, "remove it, and start this command again"):
         measured = read_json(path)
         last = measured["models"][-2]  # after it come the n-grams
+        if len(last["passages"]) < 2:
+            raise UserError(
+                flags.text or "The held-out text of FineWeb-2",
+                why="has a single passage of 20 words or more, which does not show how much the "
+                "choice of passages explains",
+                to_set="name more documents with --text",
+            )
         return {
             "value": last["measures"]["bits_per_byte"][0],
             "passages": last["passages"],

@@ -172,6 +172,25 @@ def test_the_same_command_resumes_and_more_seeds_are_added(run, said):
     assert "steps " in refusal.value.why
 
 
+@pytest.mark.parametrize("flags", [(), ("--text", "held_out.jsonl")])
+def test_a_text_of_one_passage_is_refused_before_training(run, said, flags, monkeypatch):
+    """Its error would be 0, and whatever the seeds leave would count as a difference."""
+    start = finetune.run_command
+
+    def of_one_passage(words):
+        start(words)
+        path = pathlib.Path(words[words.index("--out") + 1])
+        measured = json.loads(path.read_text())
+        del measured["models"][-2]["passages"][1:]
+        path.write_text(json.dumps(measured))
+
+    monkeypatch.setattr(finetune, "run_command", of_one_passage)
+    with refuses() as refusal:
+        command(run, *flags)
+    assert "single passage" in refusal.value.why
+    assert [words[0] for words in said] == ["evaluation"]
+
+
 def test_a_dry_run_checks_both_and_trains_nothing(run, said):
     command(run, "--dry_run", "--seeds", "3")
     assert [words[-1] for words in said] == ["--dry_run"] * 2
