@@ -64,7 +64,10 @@ def _whole(chain: Sequence[RunData]) -> RunData:
     return RunData(
         " → ".join(run.name for run in chain),
         chain[-1].path,
-        {folder: {tag: join(p) for tag, p in tags.items()} for folder, tags in parts.items()},
+        {
+            folder: {tag: join(p) if p[1:] else p[0] for tag, p in tags.items()}
+            for folder, tags in parts.items()
+        },
         history,
         chain[-1].config,
         [note for run in chain for note in run.notes],

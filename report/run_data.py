@@ -110,7 +110,10 @@ def load(folder: Folder, cache: Cache | None = None) -> RunData:
     for name, logged in _json_lines(folder, notes).items():
         for tag, points_of_tag in logged.items():  # an event file of the same metric says the same
             points.setdefault(name, {}).setdefault(tag, [points_of_tag])
-    joined = {n: {tag: join(parts) for tag, parts in tags.items()} for n, tags in points.items()}
+    joined = {
+        n: {tag: join(parts, "train" in points) for tag, parts in tags.items()}
+        for n, tags in points.items()
+    }
     series = {n: {tag: s for tag, s in tags.items() if len(s)} for n, tags in joined.items()}
     last = max((s.times[-1] for tags in series.values() for s in tags.values()), default=0.0)
     history = History(folder.read_text(HISTORY), float(last))

@@ -37,13 +37,20 @@ class Series:
         return cls(table[:, 0].astype(np.int64), table[:, 1], table[:, 2])
 
 
-def join(parts: Iterable["Points | Series"]) -> Series:
-    """Return the points of several files or runs in the order of time, without repeated steps."""
+def join(parts: Iterable["Points | Series"], is_trained: bool = True) -> Series:
+    """Return the points of several files or runs in the order of time, without repeated steps.
+
+    Of checkpoints, which may be evaluated in any order, `is_trained` False returns the last points
+    of all steps.
+    """
     parts = list(parts)
     steps = np.concatenate([np.asarray(part.steps, np.int64) for part in parts])
     values = np.concatenate([np.asarray(part.values, np.float64) for part in parts])
     times = np.concatenate([np.asarray(part.times, np.float64) for part in parts])
-    return without_repeated(Series(steps, values, times).at(np.argsort(times, kind="stable")))
+    series = Series(steps, values, times).at(np.argsort(times, kind="stable"))
+    if not is_trained:
+        series = series.at(np.argsort(series.steps, kind="stable"))
+    return without_repeated(series)
 
 
 def without_repeated(series: Series) -> Series:

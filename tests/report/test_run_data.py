@@ -4,9 +4,11 @@ import json
 
 import fsspec
 import numpy as np
+import pytest
 
 from fakes import fake_runs
 from report.page import content
+from report.phases import joined
 from report.run_data import Folder, load
 from t5x.monitoring.event_files import read_events
 
@@ -23,6 +25,22 @@ def test_json_lines_are_read_without_event_files(tmp_path):
     assert np.isnan(run.series["train"]["z_loss"].values[0])
     assert run.notes == ["metrics.jsonl: 1 lines are damaged."]
     assert run.series["inference_eval/qa"]["f1"].values.tolist() == [0.5]
+
+
+def test_checkpoints_may_be_evaluated_in_any_order(tmp_path):
+    """In a folder of t5x.eval no restart has repeated the steps before."""
+    rows = [(3000, 0.3), (1000, 0.1), (2000, 0.2), (1000, 0.15)]
+    scalars = [("eval/f1", *row, fake_runs.BEGIN + i) for i, row in enumerate(rows)]
+    fake_runs.event_file(tmp_path / "inference_eval/qa/events.out.tfevents.1", scalars)
+    lines = [json.dumps({"step": step, "exact": value}) for step, value in rows]
+    (tmp_path / "inference_eval/qa-metrics.jsonl").write_text("\n".join(lines))
+    (run,) = joined([load(Folder(str(tmp_path)))])
+    for tag in ("eval/f1", "exact"):
+        series = run.series["inference_eval/qa"][tag]
+        assert series.steps.tolist() == [1000, 2000, 3000]
+        assert series.values.tolist() == pytest.approx([0.15, 0.2, 0.3])
+    (table,) = content([run], fake_runs.BEGIN)["runs"][0]["tables"]
+    assert [row[0] for row in table["rows"]] == [1000, 2000, 3000]
 
 
 def test_a_damaged_file_is_named_and_the_rest_is_read(tmp_path):
