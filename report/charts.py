@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from common.errors import UserError
 from common.metric_names import BASELINE, CONFUSION
-from report.run_data import RunData
+from report.run_data import DECODED, RunData
 from report.series import Series, accumulate, thin
 from t5x.monitoring import loss_picture
 
@@ -77,7 +77,7 @@ def charts_of(runs: Sequence[RunData]) -> list[Chart]:
 
 def _is_of_a_task(folder: str) -> bool:
     """Return whether a folder holds a task's metrics of decoded text."""
-    return folder.startswith("inference_eval")
+    return DECODED in folder.split("/")
 
 
 def _metric(runs: Sequence[RunData], names: tuple[str, ...], validation: bool) -> Iterator[Line]:
@@ -132,7 +132,7 @@ def task_metrics(run: RunData) -> dict[str, dict[str, Series]]:
     by_task: dict[str, dict[str, Series]] = {}
     for folder, tags in sorted(run.series.items()):
         if _is_of_a_task(folder):
-            task = folder.removeprefix("inference_eval").strip("/").removesuffix("/eval")
+            task = folder.removeprefix(DECODED).strip("/").removesuffix("/eval")
             for tag, series in tags.items():
                 metric = tag.removeprefix("eval/").removeprefix(f"{task}/")
                 by_task.setdefault(task or "inference", {}).setdefault(metric, series)

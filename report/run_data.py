@@ -14,7 +14,8 @@ from t5x.monitoring.event_files import Events, Points, read_events
 HISTORY = "events.jsonl"
 _EVENTS, _LINES = "events.out.tfevents.", "metrics.jsonl"
 # seqio's files of a task's metrics.
-_TASK_METRICS = re.compile(r"(?:^|.*/)([\w.-]+)-metrics\.jsonl$")
+_TASK_METRICS = re.compile(r"(.*/)?([\w.-]+)-metrics\.jsonl$")
+DECODED = "inference_eval"  # the folder of the metrics of decoded text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,7 +127,9 @@ def _json_lines(folder: Folder, notes: list[str]) -> dict[str, dict[str, Points]
     sources: list[tuple[str, str | None]] = [(_LINES, None)]
     for file in folder.files(""):
         if match := _TASK_METRICS.match(file.path):
-            sources.append((file.path, f"inference_eval/{match[1]}"))
+            place = (match[1] or "").strip("/")  # also test/inference_eval, of launch/finetune.sh
+            place = place if DECODED in place.split("/") else DECODED
+            sources.append((file.path, f"{place}/{match[2]}"))
     for path, name in sources:
         damaged = 0
         for line in (folder.read(path) or b"").splitlines():

@@ -27,6 +27,27 @@ def test_json_lines_are_read_without_event_files(tmp_path):
     assert run.series["inference_eval/qa"]["f1"].values.tolist() == [0.5]
 
 
+@pytest.mark.parametrize("kind", ["jsonl", "events"])
+def test_another_split_in_a_folder_of_the_run_is_another_task(tmp_path, kind):
+    """launch/finetune.sh measures the test split in MODEL_DIR/test."""
+    fake_runs.run(tmp_path, {"train": {"loss": [(3, 1.0)]}})
+    for place, rows in (("", [(1, 0.1), (2, 0.2), (3, 0.3)]), ("test/", [(2, 0.9)])):
+        folder = tmp_path / f"{place}inference_eval"
+        if kind == "events":
+            scalars = [("f1", step, value, fake_runs.BEGIN + step) for step, value in rows]
+            fake_runs.event_file(folder / "qa/events.out.tfevents.1", scalars)
+        else:
+            folder.mkdir(parents=True)
+            lines = [json.dumps({"step": step, "f1": value}) for step, value in rows]
+            (folder / "qa-metrics.jsonl").write_text("\n".join(lines))
+    page = content([load(Folder(str(tmp_path)))], fake_runs.BEGIN)
+    tables = {table["task"]: table["rows"] for table in page["runs"][0]["tables"]}
+    assert tables == {
+        "qa": [[1, 0.1], [2, 0.2], [3, 0.3]],
+        "test/inference_eval/qa": [[2, 0.9]],
+    }
+
+
 def test_checkpoints_may_be_evaluated_in_any_order(tmp_path):
     """In a folder of t5x.eval no restart has repeated the steps before."""
     rows = [(3000, 0.3), (1000, 0.1), (2000, 0.2), (1000, 0.15)]
