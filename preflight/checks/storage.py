@@ -51,8 +51,11 @@ def start(context: RunContext) -> CheckResult:
     matched = match(origin, context.trainer)
     saved = position.saved(origin.dataset_folder)
     if saved and (unfit := position.misfit(saved, context.data)):
-        start_over = "utils.SaveCheckpointConfig.save_dataset = False to read the corpus anew"
-        raise UserError(origin.path, why=f"{unfit}, or {start_over}")
+        setting = "SaveCheckpointConfig.save_dataset"
+        if not origin.is_own:
+            setting = "RestoreCheckpointConfig.restore_dataset"
+        to_set = f"{unfit.to_set}, or set utils.{setting} = False to start the corpus over"
+        raise UserError(origin.path, why=unfit.why, to_set=to_set)
     return dry_run.start(origin.path, matched)
 
 

@@ -90,15 +90,22 @@ def test_an_unreachable_bucket_is_not_checked(tmp_path, monkeypatch):
         assert row(check, "gs://bucket/run").verdict == NOT_CHECKED
 
 
-def test_a_data_position_must_have_shards_that_divide_the_batch(saved, monkeypatch):
+def test_a_data_position_must_have_shards_that_divide_the_batch(saved, monkeypatch, tmp_path):
     cfg = valid_run.TRAIN
     place = {"shards": 48, "seed": 0, "batch_size": 96, "pack": cfg.pack}
     place["TASK_FEATURE_LENGTHS"] = dict(cfg.task_feature_lengths)
     monkeypatch.setattr(storage.position, "saved", lambda folder: place)
-    found = row(storage.start, saved)
-    assert found.verdict == FAILS
-    assert "48 virtual shards" in found.figure
-    assert "BATCH_SIZE" in f"{found.figure} {found.to_set}"
+    of_another = {"checkpoint_cfg": restoring(saved / "checkpoint_20", restore_dataset=True)}
+    for folder, changes, setting in (
+        (saved, {}, "utils.SaveCheckpointConfig.save_dataset = False"),
+        (tmp_path, of_another, "utils.RestoreCheckpointConfig.restore_dataset = False"),
+    ):
+        found = row(storage.start, folder, **changes)
+        assert found.verdict == FAILS
+        assert "48 virtual shards" in found.figure
+        assert "Misfit(" not in found.figure
+        assert found.to_set.startswith("set BATCH_SIZE to a multiple of 48")
+        assert setting in found.to_set
     place["shards"] = cfg.batch_size  # another number than a new run would have
     assert row(storage.start, saved).verdict == OK
 
