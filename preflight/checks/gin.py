@@ -8,6 +8,7 @@ import seqio
 from common.errors import UserError
 from common.tables import CheckResult, counted, ok, warning
 from preflight.run_context import RunContext
+from t5x.cli import dry_run
 from t5x.loop import triggers
 from t5x.start import preconditions, selection_metric
 
@@ -40,7 +41,7 @@ def periods(context: RunContext) -> CheckResult:
     if unusual:
         return warning(unusual)
     evaluated = f"evaluated every {plan.eval_period:,}" if plan.eval_period else "never evaluated"
-    return ok(f"{figure}, saved every {plan.save_period or 0:,}, {evaluated}")
+    return ok(f"{figure}, saved {dry_run.saves(plan, start.step)}, {evaluated}")
 
 
 def partitions(context: RunContext) -> CheckResult:

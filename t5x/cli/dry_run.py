@@ -67,17 +67,26 @@ def show_training(trainer: Trainer, cfgs: Configs, model_dir: str, **more: Check
 
 def steps(plan: TrainingPlan, first: int) -> CheckResult:
     """Return which steps are trained, and how often the run saves and evaluates."""
-    often = lambda period: f"every {period:,}" if period else "never"
-    saved = [often(plan.save_period)] if plan.save_period or not plan.checkpoint_steps else []
-    if alone := [step for step in plan.checkpoint_steps if first < step < plan.total_steps]:
-        saved.append(f"at {counted(len(alone), 'step')} of checkpoint_steps")
-    if plan.checkpoint_steps and not plan.save_period:
-        saved.append("at the end")
-    figure = f"{first:,} to {plan.total_steps:,}, saved {' and '.join(saved)}"
-    figure += f", evaluated {often(plan.eval_period)}"
+    figure = f"{first:,} to {plan.total_steps:,}, saved {saves(plan, first)}"
+    figure += f", evaluated {_often(plan.eval_period)}"
     if first >= plan.total_steps:
         return warning(f"{figure}: none is left", f"set TRAIN_STEPS above {first}")
     return ok(figure)
+
+
+def saves(plan: TrainingPlan, first: int) -> str:
+    """Return when a run that begins at step `first` saves."""
+    pinned = plan.checkpoint_steps
+    parts = [_often(plan.save_period)] if plan.save_period or not pinned else []
+    if alone := [step for step in pinned if first < step < plan.total_steps]:
+        parts.append(f"at {counted(len(alone), 'step')} of checkpoint_steps")
+    if pinned and not plan.save_period:
+        parts.append("at the end")
+    return " and ".join(parts)
+
+
+def _often(period: int | None) -> str:
+    return f"every {period:,}" if period else "never"
 
 
 def mixture(

@@ -27,6 +27,9 @@ def save(**changes):
     return CheckpointConfig(valid_run.saving(**changes))
 
 
+PINNED = save(period=None, checkpoint_steps=[50])
+
+
 def trainer(parts):
     return functools.partial(Trainer, learning_rate_fn=toy.rate, num_microbatches=parts)
 
@@ -62,6 +65,7 @@ FAULTS = [
     (checks.periods, {"total_steps": -1}, FAILS, "total_steps"),
     (checks.periods, {"total_steps": 0}, WARNING, "no steps are left to train"),
     (checks.periods, {"checkpoint_cfg": save(period=None)}, WARNING, "no checkpoint is saved"),
+    (checks.periods, {"checkpoint_cfg": PINNED}, OK, "saved at 1 step of checkpoint_steps and at"),
     (checks.periods, {"checkpoint_cfg": save(period=200)}, WARNING, "only the last step"),
     (checks.periods, late(), FAILS, "step_offset to 1000000"),
     (checks.periods, late(step_offset=10**6, warmup_steps=9, steps_per_cycle=91), OK, ""),
