@@ -10,7 +10,7 @@ from common.tables import CheckResult, counted, ok, warning
 from preflight.run_context import RunContext
 from t5x.cli import dry_run
 from t5x.loop import triggers
-from t5x.start import preconditions, selection_metric
+from t5x.start import cooldown, preconditions, selection_metric
 
 _PERIOD = "utils.SaveCheckpointConfig.period"
 
@@ -24,6 +24,7 @@ def periods(context: RunContext) -> CheckResult:
     )
     triggers.check_end(plan, start.step)
     rate, optimizer = context.trainer.learning_rate_fn, run.model.optimizer_def
+    cooldown.check_optimizer(run.cooldown_from, optimizer)
     unusual = None
     if not start.is_own:
         unusual = preconditions.check_rate(rate, optimizer, start, run.total_steps)
