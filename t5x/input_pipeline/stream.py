@@ -231,7 +231,7 @@ class TrainStream(Iterator[HostBatch]):
         nothing. `trained` are the `step_sums` of the steps since the start, added up.
         """
         cfg, epochs = self.cfg, dict[str, float]()
-        shares = mixed.task_shares(cfg.provider, 0, self.steps)
+        shares = mixed.task_shares(cfg.provider, self.steps - self._given, self.steps)
         for task in cfg.tasks_with_split if self.corpora.sources else ():
             counts = self.corpora.sources[task.name].record_counts(cfg.split)
             lengths = cfg.task_feature_lengths or {}

@@ -107,6 +107,40 @@ def test_documents_are_read_equally_often_and_the_same_after_a_kill(
         assert_equal_batches([next(again) for _ in rest], wanted)
 
 
+class Counted:
+    """A corpus of 1,000 bytes, whose tokens have a byte each."""
+
+    def record_counts(self, split):
+        return {"pieces": 100, "text_bytes": 100}
+
+    def text_bytes(self, split):
+        return 1000
+
+
+def test_the_epochs_of_a_start_are_those_of_its_own_phases(small, tmp_path):
+    """A run that resumes counts from 0, and reads no more of what it has read before."""
+    name = f"{small}phased"
+    few, many = f"{small}few", f"{small}many"
+    mixtures.add(name, {few: [(0, 1), (4, 0)], many: [(0, 0), (4, 1)]})
+    try:
+        first, again = start(name), start(name)
+        for _ in range(4):
+            next(first)
+        first.save(str(tmp_path))
+        again.restore(str(tmp_path))
+        sums = {"non_padding/encoder": 500.0}
+        for stream, read in ((first, few), (again, many)):
+            for _ in range(4 if stream is again else 0):
+                next(stream)
+            stream.corpora.sources = dict.fromkeys((few, many), Counted())
+            epochs = stream.epochs(sums)
+            assert epochs[read] > 0
+            assert sum(epochs.values()) == epochs[read]
+            stream.close()
+    finally:
+        seqio.MixtureRegistry.remove(name)
+
+
 @pytest.mark.parametrize("task", ["ro_mini_span_corruption", "ro_mini_bert"])
 def test_the_epochs_of_a_run_are_those_it_was_trained_for(task):
     """The pipelines of eight shards read a small corpus several times before the first step."""
