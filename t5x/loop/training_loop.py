@@ -226,6 +226,7 @@ class TrainingRun:
         self.trainer.state = from_disk(restore(path, specs.on_disk).state, specs)
         step = int(self.trainer.state.step)
         self.log.write("returned", step=step, reason=str(error))
+        self.progress.returned(step)
         self._recall(step)
         return step
 

@@ -99,6 +99,10 @@ class Progress:
         self._print_step(step, [f"mean of {step - self._reported:,} steps:", *figures], rates)
         self._reported = step
 
+    def returned(self, step: int) -> None:
+        """Count the next report's steps from `step`, to which the run has gone back."""
+        self._reported = step
+
     def _figures(
         self, loss: float, accuracy: float, rate: float | None, rates: Rates | None
     ) -> list[str]:

@@ -52,6 +52,18 @@ def test_a_report_is_one_plain_line():
     assert "MFU" not in report  # the peak of this device is unknown
 
 
+def test_a_report_says_how_many_steps_it_is_about():
+    file, out = console(terminal=False)
+    with Progress(300, 50, out) as progress:
+        progress.report(100, FIGURES)
+        progress.report(200, FIGURES)
+        progress.returned(80)  # a loss that is not finite
+        progress.report(100, FIGURES)
+    reports = file.getvalue().splitlines()
+    counts = [line.partition("mean of ")[2].partition(" ")[0] for line in reports]
+    assert counts == ["50", "100", "20"]
+
+
 def test_a_terminal_shows_all_figures():
     file, out = console(terminal=True)
     clock = Clock()
