@@ -41,6 +41,9 @@ from t5x.cli import dry_run
 from t5x.start.vocabulary import verify_matching_vocabs
 
 POINTS, LOSSES = 4, 20  # of a branch's curves: checkpoints, and logged losses
+# Settings of each branch, and the arguments that they follow from.
+OWN = {"MODEL_DIR": "--out", "MIXTURE_OR_TASK_NAME": "A and B", "COOLDOWN_FROM": "--at"}
+OWN |= {"TRAIN_STEPS_RELATIVE": "--steps", "RANDOM_SEED": "--seeds"}
 RESULTS, PAGE = "results.jsonl", "compare.html"
 # 95 % of chance: normal, and Student's t of the means of two groups of 2, 3, … seeds each.
 NORMAL, STUDENT = 1.96, (4.303, 2.776, 2.447, 2.306, 2.228, 2.179, 2.145, 2.120, 2.101)
@@ -209,6 +212,7 @@ def report(planned: Sequence[Trial], results: Mapping[Trial, trials.Result]) -> 
 def main(argv: Sequence[str] | None = None) -> None:
     """Check both texts, run what is missing, print the result and write the page."""
     flags = _arguments(argv)
+    finetune.check_flags(flags.gin, OWN)
     jax.config.update("jax_platforms", "cpu")  # the devices are those of the commands it starts
     if len({trials.name_of(Trial(text, 1)) for text in flags.texts}) < 2:
         why = (

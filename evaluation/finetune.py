@@ -40,6 +40,9 @@ from evaluation import results
 from tasks.jobs import downstream
 
 PACKAGES = ("flax", "jax", "jiwer", "numpy", "rouge-score", "sacrebleu", "sentencepiece", "seqio")
+# Settings of each training, and the flags that they follow from.
+OWN = {"MODEL_DIR": "--out", "RANDOM_SEED": "--seeds", "LANGUAGE": "--language"}
+OWN |= {"INITIAL_CHECKPOINT_PATH": "--model"}
 RESULTS, MODEL_GIN, SETTINGS = "results.json", "model.gin", "settings.json"
 
 
@@ -253,10 +256,23 @@ def with_gin_flags(
     return args, flags
 
 
+def check_flags(flags: Sequence[str], own: Mapping[str, str]) -> None:
+    """Refuse flags of the trainer that would replace what a command sets in each training.
+
+    `own` are the settings, each with the flag of the command that it follows from.
+    """
+    for flag in flags:
+        name = flag.removeprefix("--gin.").partition("=")[0].strip()
+        if name in own:
+            why = "would replace what this command sets in each training"
+            raise UserError(f"--gin.{name}", why=why, to_set=f"use {own[name]} instead")
+
+
 @guarded
 def main(argv: Sequence[str] | None = None) -> None:
     """Train and measure all seeds, and write the results."""
     args, flags = _arguments(argv)
+    check_flags(flags, OWN)
     config = downstream.config(args.job, args.language)
     name = pathlib.Path(args.model.rstrip("/")).resolve().name
     out = pathlib.Path(args.out or ROOT / "runs" / f"{name}_{args.job}_{config}").resolve()

@@ -223,6 +223,15 @@ def test_it_is_refused_in_one_sentence_before_anything_runs(name, run, said):
     assert not (run.parent / "out").exists()
 
 
+@pytest.mark.parametrize("name", compare.OWN)
+def test_what_a_branch_has_of_its_own_is_no_flag(name, run, said):
+    """Another COOLDOWN_FROM, say, would be reported as the checkpoint of --at."""
+    with refuses(f"--gin.{name}") as refusal:
+        command(run, f"--gin.{name}=5")
+    assert compare.OWN[name] in refusal.value.to_set
+    assert not said
+
+
 BOUND = {"mixture_or_task_name": repr(TEXTS[0]), "seed": "3"}
 
 

@@ -175,6 +175,16 @@ def test_results_of_other_settings_are_not_kept(change, named, run, said, tmp_pa
     assert said == ["t5x.train", "t5x.eval"]
 
 
+@pytest.mark.parametrize("name", finetune.OWN)
+def test_what_each_seed_has_of_its_own_is_no_flag(name, run, said, tmp_path):
+    """Seeds of one RANDOM_SEED would be one training, and their deviation 0."""
+    flags = ["topic", "--language", "ro", "--model", run.folder, "--out", f"{tmp_path}/out"]
+    with refuses(f"--gin.{name}") as refusal:
+        finetune.main.__wrapped__([*flags, "--seeds", "2", f"--gin.{name}=5"])
+    assert finetune.OWN[name] in refusal.value.to_set
+    assert not said
+
+
 @pytest.mark.parametrize("written", [None, "\n"])
 def test_a_seed_without_metrics_is_one_sentence(written, run, said, tmp_path, monkeypatch):
     path = tmp_path / "out/seed_0/test/inference_eval/topic-metrics.jsonl"
