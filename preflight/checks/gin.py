@@ -31,6 +31,8 @@ def periods(context: RunContext) -> CheckResult:
     figure = f"steps {start.step:,} to {run.total_steps:,}"
     if not left:
         to_set = f"set TRAIN_STEPS above {start.step}"
+        if relative := getattr(run, "relative_steps", None):  # `TRAIN_STEPS` is not used then
+            to_set = f"set TRAIN_STEPS_RELATIVE above {relative}"
         return warning(f"{figure}: no steps are left to train", to_set)
     if not (plan.save_period or plan.checkpoint_steps):
         return warning(f"{figure}, and no checkpoint is saved", f"set {_PERIOD} = 10000")

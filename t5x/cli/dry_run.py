@@ -70,7 +70,8 @@ def steps(plan: TrainingPlan, first: int) -> CheckResult:
     figure = f"{first:,} to {plan.total_steps:,}, saved {saves(plan, first)}"
     figure += f", evaluated {_often(plan.eval_period)}"
     if first >= plan.total_steps:
-        return warning(f"{figure}: none is left", f"set TRAIN_STEPS above {first}")
+        to_set = f"set TRAIN_STEPS above {first}, or TRAIN_STEPS_RELATIVE, if it is set, to more"
+        return warning(f"{figure}: none is left", to_set)
     return ok(figure)
 
 

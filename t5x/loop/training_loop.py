@@ -473,8 +473,8 @@ def is_finished(model_dir: str, step: int, plan: triggers.TrainingPlan) -> bool:
 def nothing_left(model_dir: str, step: int) -> str:
     """Return the message of a run that is at its end."""
     return (
-        f"{model_dir} is at step {step:,}: nothing is left to do. Raise TRAIN_STEPS above {step} "
-        "to train on."
+        f"{model_dir} is at step {step:,}: nothing is left to do. Raise TRAIN_STEPS above {step}, "
+        "or TRAIN_STEPS_RELATIVE if it is set, to train on."
     )
 
 

@@ -64,6 +64,7 @@ def data(**changes):
 FAULTS = [
     (checks.periods, {"total_steps": -1}, FAILS, "total_steps"),
     (checks.periods, {"total_steps": 0}, WARNING, "no steps are left to train"),
+    (checks.periods, {"total_steps": 0, "relative_steps": 9}, WARNING, "RELATIVE above 9"),
     (checks.periods, {"checkpoint_cfg": save(period=None)}, WARNING, "no checkpoint is saved"),
     (checks.periods, {"checkpoint_cfg": PINNED}, OK, "saved at 1 step of checkpoint_steps and at"),
     (checks.periods, {"checkpoint_cfg": save(period=200)}, WARNING, "only the last step"),
