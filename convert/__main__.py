@@ -45,7 +45,8 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     add("--out", type=text, help=about)
     about = "network if there is no gin: t5_1_1/base, a .gin, or a .json"
     add("--config", type=text, help=about)
-    about = "SentencePiece model, 'bytes' (ByT5), or 'none' for weights alone"
+    about = "SentencePiece model, 'bytes' (ByT5), an encoder's tokenizer folder, or 'none' for "
+    about += "weights alone"
     add("--vocabulary", type=text, help=about)
     add("--model_type", choices=sorted(T5Sizes.families), help="default: the network's")
     about = "of the converted weights (default: float32)"
