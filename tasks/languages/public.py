@@ -22,10 +22,11 @@ All take codes as FineWeb-2 has them (see `tasks.languages.table`); HPLT's codes
 most languages, and CulturaX, FineWiki and mC4 also take their own, such as no. Nothing is read
 before a run. Held-out documents are never trained on; to read them, all documents before them are
 read too.
-FineWeb2-HQ is a part of FineWeb-2, and FinePDFs-edu of FinePDFs; CORPORA has those of all languages
-by name. Names and columns of the first five are those of their pages on the hub and of their
-authors' programs (github.com/epfml/fineweb2-hq, github.com/huggingface/finepdfs), and were not
-compared with the files.
+FineWeb2-HQ is a part of FineWeb-2, and FinePDFs-edu of FinePDFs. A mixture of the first two trains
+on what FineWeb2-HQ holds out, since FineWeb-2 holds out other documents. CORPORA has the corpora of
+all languages by name. Names and columns of the first five are those of their pages on the hub and
+of their authors' programs (github.com/epfml/fineweb2-hq, github.com/huggingface/finepdfs), and were
+not compared with the files.
 """
 
 from collections.abc import Callable, Mapping
