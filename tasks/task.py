@@ -16,10 +16,11 @@ import seqio
 import tensorflow as tf
 
 import gin
-from common import arguments
+from common import arguments, small_files
 from common.errors import UserError
 from common.source import EPOCHS, PARTS, CorpusTask, PlainSource, Reading, Source, source_of
 from common.tables import CheckResult
+from tasks import vocabularies
 
 
 @gin.configurable(module="tasks.cache")
@@ -145,18 +146,27 @@ class Task(CorpusTask):
         )
 
     def assert_cached(self) -> None:
-        """Raise UserError, with the folders searched and how to make it, without a cache."""
-        if not self.cache_dir:
-            task, lengths = self.made_from or (self.name, {})
-            pairs = ",".join(f"{feature}={n}" for feature, n in lengths.items())
+        """Raise UserError, with how to make one, without a cache of this task's vocabulary."""
+        task, lengths = self.made_from or (self.name, {})
+        pairs = ",".join(f"{feature}={n}" for feature, n in lengths.items())
+        to_set = (
+            f"make it with `python -m tasks.cache --module MODULE --task {task}"
+            f"{' --lengths ' if pairs else ''}{pairs} --out FOLDER`, where MODULE registers "
+            "the task, and set tasks.cache.folders.paths to that folder"
+        )
+        if not (folder := self.cache_dir):
+            searched = seqio.utils.get_global_cache_dirs() or "any folder"
             raise UserError(
-                f"task {self.name}",
-                why="has no finished cache in "
-                f"{seqio.utils.get_global_cache_dirs() or 'any folder'}",
-                to_set=f"make it with `python -m tasks.cache --module MODULE --task {task}"
-                f"{' --lengths ' if pairs else ''}{pairs} --out FOLDER`, where MODULE registers "
-                "the task, and set tasks.cache.folders.paths to that folder",
+                f"task {self.name}", why=f"has no finished cache in {searched}", to_set=to_set
             )
+        job = f"{folder}/job.json"
+        if tf.io.gfile.exists(job):  # a cache that seqio has made has none
+            with small_files.parsing(job, "remove this cache and make it again"):
+                cached = small_files.read_json(job).get("vocabularies")
+            if cached and cached != vocabularies.contents(self):
+                why = f"would read ids of another vocabulary from its cache in {folder}"
+                to_set = f"set the vocabulary of the cache, or remove the cache and {to_set}"
+                raise UserError(f"task {self.name}", why=why, to_set=to_set)
 
 
 class _ReadSource(PlainSource):

@@ -12,6 +12,7 @@ import functools
 import itertools
 import os
 import pathlib
+import zlib
 from collections.abc import Callable
 
 import numpy as np
@@ -362,3 +363,15 @@ def token_features(task: seqio.Task) -> dict[str, seqio.Feature]:
         for name, feature in task.output_features.items()
         if not isinstance(feature.vocabulary, seqio.PassThroughVocabulary)
     }
+
+
+def contents(task: seqio.Task) -> dict[str, list[int]]:
+    """Return the ids of each feature's vocabulary and the checksum of its file, 0 without one."""
+    facts = {}
+    for name, feature in token_features(task).items():
+        path, checksum = name_of(feature.vocabulary), 0
+        if path != type(feature.vocabulary).__name__:
+            with tf.io.gfile.GFile(path, "rb") as file:
+                checksum = zlib.crc32(file.read())
+        facts[name] = [feature.vocabulary.vocab_size, checksum]
+    return facts

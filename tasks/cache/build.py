@@ -73,11 +73,10 @@ def start(job: CacheJob) -> bool:
     """
     path, task = f"{job.folder}/job.json", task_of(job)
     contents = {split: source_of(task).identity(split) for split in job.splits}
-    features = vocabularies.token_features(task).items()
     # Caches that were made before have none of these.
     optional = {
         "contents": contents,
-        "vocabularies": {name: _facts(feature.vocabulary) for name, feature in features},
+        "vocabularies": vocabularies.contents(task),
     }
     corpus = {split: list(task.source.list_shards(split)) for split in job.splits}
     described = {**dataclasses.asdict(job), "corpus": corpus, **optional}
@@ -95,15 +94,6 @@ def start(job: CacheJob) -> bool:
             to_set="give another --out, or remove that folder",
         )
     return not exists(f"{job.folder}/COMPLETED")
-
-
-def _facts(vocabulary: seqio.Vocabulary) -> list[int]:
-    """Return the ids of a vocabulary and the checksum of its file, 0 if it has none."""
-    path, checksum = vocabularies.name_of(vocabulary), 0
-    if path != type(vocabulary).__name__:
-        with tf.io.gfile.GFile(path, "rb") as file:
-            checksum = zlib.crc32(file.read())
-    return [vocabulary.vocab_size, checksum]
 
 
 def _part_path(job: CacheJob, part: CachePart) -> str:

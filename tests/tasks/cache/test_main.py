@@ -10,7 +10,7 @@ import types
 import pytest
 import seqio
 
-from fakes.cache_jobs import files, job, make
+from fakes.cache_jobs import LENGTHS, files, job, make
 from fakes.paths import ROOT
 from fakes.refuses import refuses
 from tasks import corpora
@@ -107,6 +107,25 @@ def test_a_corpus_or_vocabulary_that_has_changed_is_refused(small, changed, comp
     with refuses(made.folder) as refusal:
         build.start(small.job())
     assert f"another {changed} (" in refusal.value.why
+
+
+@pytest.mark.parametrize("says", ["its vocabulary", "nothing"])
+def test_training_does_not_read_the_ids_of_another_vocabulary(small, says, monkeypatch):
+    """The cache is complete, and the vocabulary is trained again before the run."""
+    made = small.job()
+    make(made)
+    monkeypatch.setattr(seqio.utils, "_GLOBAL_CACHE_DIRECTORIES", [made.out])
+    read = lambda: seqio.TaskRegistry.get(made.task).get_dataset(LENGTHS, use_cached=True)
+    assert next(iter(read()))
+    small.model.write_bytes((ROOT / "data/ro_simple/ro_simple.model").read_bytes())
+    small.job()
+    if says == "nothing":  # as of a cache that seqio has made
+        pathlib.Path(made.folder, "job.json").unlink()
+        assert next(iter(read()))
+    else:
+        with refuses("task cache_small") as refusal:
+            read()
+        assert "another vocabulary" in refusal.value.why
 
 
 def test_a_cache_that_does_not_say_what_its_corpus_holds_is_taken(small):
