@@ -173,8 +173,11 @@ class Bindings:
     @property
     def scopes(self) -> set[str]:
         """The scopes that a reference enters."""
-        references = [leaf for leaf in self._leaves() if isinstance(leaf, Reference)]
-        return {scope for reference in references for scope in reference.split("/")[:-1]}
+        return {scope for reference in self._references for scope in reference.split("/")[:-1]}
+
+    @property
+    def _references(self) -> list[Reference]:
+        return [leaf for leaf in self._leaves() if isinstance(leaf, Reference)]
 
     def _leaves(self) -> Iterator[Any]:
         return leaves([binding.value for binding in self])
@@ -258,11 +261,9 @@ class Bindings:
 
     def refers(self, name: str) -> bool:
         """Return whether a value refers to a configurable whose last name is this."""
-        references = [leaf for leaf in self._leaves() if isinstance(leaf, Reference)]
-        return name in [re.split("[./]", reference)[-1] for reference in references]
+        return name in [re.split("[./]", reference)[-1] for reference in self._references]
 
     def names(self, pattern: str) -> bool:
         """Return whether a configurable whose name matches is bound or referred to."""
-        configurables = [binding.selector for binding in self]
-        configurables += [leaf for leaf in self._leaves() if isinstance(leaf, Reference)]
+        configurables = [*(binding.selector for binding in self), *self._references]
         return any(re.search(pattern, name) for name in configurables)
