@@ -116,7 +116,7 @@ def check_split(scope: str, cfg: DatasetConfig) -> None:
 def names(kind: str, task: seqio.Task, name: str, cfg: DatasetConfig) -> set[str] | None:
     """Return the metric names of a task, None if they depend on the predictions.
 
-    Metric functions are called with zero examples to learn their keys. If `wanted` is not among
+    Metric functions are called with zero examples to learn their keys. If `name` is not among
     them, they are called with one example too: names that differ then may become `name`.
     """
     if kind == "training_eval":
