@@ -41,7 +41,7 @@ from t5x.input_pipeline.config import DatasetConfig
 from t5x.input_pipeline.stream import TrainStream
 from t5x.models import EncoderDecoderModel
 from t5x.partitioning import PjitPartitioner
-from t5x.start import cooldown, preconditions
+from t5x.start import cooldown, preconditions, seed
 from t5x.start.checkpoint import last_step
 from t5x.start.model_dir import check_writable
 from t5x.start.vocabulary import check_feature_lengths, verify_matching_vocabs
@@ -97,7 +97,7 @@ def precompile(
     last = last_step(model_dir, 0, relative_steps, branch.restore)
     check_writable(model_dir)
     constant = functools.partial(Trainer, learning_rate_fn=lambda _: jnp.float32(1e-3))
-    generator = "rbg" if use_hardware_rng or random_seed is None else None
+    generator = seed.generator(random_seed, use_hardware_rng)
     cls = trainer_cls or constant
     trainer = trainer_of(model, partitioner, cls, generator, cooldown_from, last)
     trainer.check_batch(train_dataset_cfg.batch_size)

@@ -17,6 +17,7 @@ from t5x import precompile
 from t5x.inference.predictor import Predictor
 from t5x.input_pipeline.encoder_rows import EncoderFeatureConverter
 from t5x.partitioning import PjitPartitioner
+from t5x.start import seed
 from t5x.start.vocabulary import check_feature_lengths
 from t5x.train_state import StateSpecs, state_specs
 from t5x.trainer import Shapes, Trainer
@@ -55,7 +56,7 @@ def trainer_of(run: argparse.Namespace, partitioner: PjitPartitioner | None = No
         run.model,
         partitioner,
         run.trainer_cls,
-        generator="rbg" if run.use_hardware_rng or run.random_seed is None else None,
+        generator=seed.generator(run.random_seed, run.use_hardware_rng),
         cooldown_from=run.cooldown_from,
         last=run.total_steps,
     )

@@ -20,12 +20,19 @@ class Seed(NamedTuple):
 def make_seed(random_seed: int | None, use_hardware_rng: bool) -> Seed:
     """Return the seed of a run; a `random_seed` of None is drawn, the same on all hosts.
 
-    With `use_hardware_rng`, or for a seed that is drawn, the accelerator's own generator makes the
-    random bits.
+    The random bits come from `generator`.
     """
     number = _drawn() if random_seed is None else random_seed
-    kind = "rbg" if use_hardware_rng or random_seed is None else None
-    return Seed(number, *jax.random.split(jax.random.key(number, impl=kind)))
+    impl = generator(random_seed, use_hardware_rng)
+    return Seed(number, *jax.random.split(jax.random.key(number, impl=impl)))
+
+
+def generator(random_seed: int | None, use_hardware_rng: bool) -> str | None:
+    """Return JAX's name for what makes a run's random bits, None for its default.
+
+    With `use_hardware_rng`, or for a seed that is drawn, it is the accelerator's own.
+    """
+    return "rbg" if use_hardware_rng or random_seed is None else None
 
 
 def _drawn() -> int:
