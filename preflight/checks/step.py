@@ -14,8 +14,9 @@ from preflight.aot.slices import Slice
 from preflight.here import LocalDevices
 from preflight.run_context import RunContext
 from preflight.search import Trial
+from t5x.cli import dry_run
 
-_NEARLY_FULL, _LONG_HOURS = 0.95, 31 * 24.0
+_NEARLY_FULL = 0.95
 
 
 def memory(trial: Trial, tpu: Slice, cheapest: Trial | None = None) -> CheckResult:
@@ -80,14 +81,14 @@ def speed(trial: Trial, context: RunContext) -> CheckResult:
 def duration(trial: Trial, context: RunContext) -> CheckResult:
     """Return the time and the chips' time to the last step."""
     _, price = _measured(trial)
-    figure, is_here = time_span(3600 * price.hours), isinstance(context.tpu, LocalDevices)
-    figure += f" for {counted(context.steps_left, 'step')}, "
+    seconds, is_here = 3600 * price.hours, isinstance(context.tpu, LocalDevices)
+    figure = f"{time_span(seconds)} for {counted(context.steps_left, 'step')}, "
     if not is_here:
         chips = counted(context.tpu.chips, "chip")
         figure += f"{time_span(3600 * price.chip_hours, 'chip')} on {chips}, "
     figure += "without evaluations and saves"
     numbers = {"hours": price.hours, "chip_hours": price.chip_hours}
-    if is_here and price.hours > _LONG_HOURS:
+    if is_here and seconds > dry_run.LONGEST_SECONDS:
         to_set = "set TRAIN_STEPS lower, or take a smaller model or a slice: preflight with v4-8"
         return warning(figure, to_set, numbers=numbers)
     return ok(figure, numbers=numbers)
