@@ -15,12 +15,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import jax
 
-from common.errors import CommandError, Failure, UserError
+from common.errors import ROOT, CommandError, Failure, UserError
 from preflight.aot import hlo, slices
 from preflight.aot.cost import Figures
 from preflight.aot.slices import GIB
@@ -30,7 +29,6 @@ from t5x.monitoring.flops import batch_flops, batch_tokens
 from t5x.train_state import StateSpecs
 from t5x.trainer import Shapes, Trainer
 
-ROOT = Path(__file__).resolve().parents[2]
 _OUT_OF_MEMORY = (
     re.compile(r"for HLO temporaries \(([\d.]+)(\w?)\) exceeds available HBM \(([\d.]+)(\w?)\)"),
     re.compile(r"in memory space hbm\. Used ([\d.]+)(\w?) of ([\d.]+)(\w?) hbm"),
