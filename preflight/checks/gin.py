@@ -31,8 +31,8 @@ def periods(context: RunContext) -> CheckResult:
     figure = f"steps {start.step:,} to {run.total_steps:,}"
     if not left:
         to_set = f"set TRAIN_STEPS above {start.step}"
-        if relative := getattr(run, "relative_steps", None):  # `TRAIN_STEPS` is not used then
-            to_set = f"set TRAIN_STEPS_RELATIVE above {relative}"
+        if run.relative_steps:  # `TRAIN_STEPS` is not used then
+            to_set = f"set TRAIN_STEPS_RELATIVE above {run.relative_steps}"
         return warning(f"{figure}: no steps are left to train", to_set)
     if not (plan.save_period or plan.checkpoint_steps):
         return warning(f"{figure}, and no checkpoint is saved", f"set {_PERIOD} = 10000")
@@ -88,8 +88,7 @@ def task(context: RunContext) -> CheckResult:
             preconditions.check_decoding(context.run.model)
     save = context.run.checkpoint_cfg.save
     scopes = dict.fromkeys(selection_metric.SCOPES.values())
-    actions = getattr(context.run, "actions", None)
-    selection_metric.check({**scopes, **context.datasets}, save, actions)
+    selection_metric.check({**scopes, **context.datasets}, save, context.run.actions)
     if missing:
         to_set = f"{missing[0].to_set}, or {selection_metric.HOLD_OUT}"
         return warning(f"{missing[0].fault}: it is not evaluated", to_set)
