@@ -92,8 +92,7 @@ def task(context: RunContext) -> CheckResult:
     if missing:
         to_set = f"{missing[0].to_set}, or {selection_metric.HOLD_OUT}"
         return warning(f"{missing[0].fault}: it is not evaluated", to_set)
-    steps = context.run.eval_steps
-    if context.run.train_eval_dataset_cfg and steps < 1:
-        raise UserError("EVAL_STEPS (train.eval_steps)", steps, to_set="set it to at least 1")
+    if context.run.train_eval_dataset_cfg:
+        preconditions.check_eval_steps(context.run.eval_steps)
     datasets = context.datasets.values()
     return ok(", ".join(f"{cfg.provider.name} ({cfg.split})" for cfg in datasets))

@@ -35,6 +35,7 @@ from t5x.start.model_dir import check_writable, holds_run
 from t5x.start.vocabulary import check_feature_lengths, check_features, verify_matching_vocabs
 from t5x.watch import Watch
 
+_EVAL_STEPS = "EVAL_STEPS (train.eval_steps)"
 Lengths = Mapping[str, int] | None  # {feature: length}
 Verify = Callable[..., None] | None  # (dataset cfg, model), raises if they do not fit
 
@@ -65,14 +66,9 @@ def check_training(
         if scope != "train":  # `Trainer` checks the training batch, since it knows its microbatches
             name = f"{scope}/utils.DatasetConfig.batch_size"
             partitioner.check_batch(cfg.batch_size, None, name)
-    if cfgs["train_eval"] and eval_steps < 1:
-        raise UserError(
-            "EVAL_STEPS (train.eval_steps)",
-            eval_steps,
-            to_set="set it to at least 1 batch, or train.train_eval_dataset_cfg to None",
-        )
-    if cfgs["train_eval"]:
-        check_evaluation_rows(cfgs["train_eval"], partitioner, eval_steps)
+    if cfg := cfgs["train_eval"]:
+        check_eval_steps(eval_steps)
+        check_evaluation_rows(cfg, partitioner, eval_steps)
     if cfg := cfgs["infer_eval"]:
         check_metrics(cfg)
         check_decoding(model)
@@ -221,13 +217,23 @@ def host_memory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
+def check_eval_steps(steps: int) -> None:
+    """Raise UserError if an evaluation of the loss would have no batch."""
+    if steps < 1:
+        raise UserError(
+            _EVAL_STEPS,
+            steps,
+            to_set="set it to at least 1 batch, or train.train_eval_dataset_cfg to None",
+        )
+
+
 def check_evaluation_rows(cfg: DatasetConfig, partitioner: PjitPartitioner, steps: int) -> None:
     """Raise UserError if a host cannot keep the batches of an evaluation in memory."""
     begin, end = partitioner.host_rows(cfg.batch_size)
     needed = steps * (end - begin) * sum((cfg.task_feature_lengths or {}).values()) * 4
     if needed > (limit := host_memory()):
         raise UserError(
-            "EVAL_STEPS (train.eval_steps)",
+            _EVAL_STEPS,
             steps,
             f"whose batches take {data_size(needed)}, and this machine has {data_size(limit)}",
             "set it to fewer batches",
