@@ -62,15 +62,10 @@ def _modules() -> Iterator[str]:
             yield path
 
 
-def _datasets(run: Any) -> list[Any]:
-    names = ("train_dataset_cfg", "train_eval_dataset_cfg", "infer_eval_dataset_cfg")
-    return [cfg for name in names if (cfg := getattr(run, name))]
-
-
 def _vocabularies(run: Any) -> Iterator[str]:
     """Yield the files of the vocabularies of the model and of all tasks; bytes have none."""
     used = [run.model.input_vocabulary, run.model.output_vocabulary]
-    for cfg in _datasets(run):
+    for cfg in recipes.datasets(run).values():
         for task in cfg.tasks_with_split:
             used += [f.vocabulary for f in vocabularies.token_features(task).values()]
     for vocabulary in used:
@@ -81,7 +76,7 @@ def _vocabularies(run: Any) -> Iterator[str]:
 
 def _corpora(run: Any) -> Iterator[tuple[str, str]]:
     """Yield the lists of corpora, and the files of local ones, with the task that reads them."""
-    for cfg in _datasets(run):
+    for cfg in recipes.datasets(run).values():
         for task in cfg.tasks_with_split:
             if isinstance(source := task.source, CorpusSource):
                 files = source.list_files(cfg.split) if source.is_local else ()

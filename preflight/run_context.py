@@ -23,7 +23,7 @@ import seqio
 from common.source import Source
 from common.tables import CheckResult, NotChecked
 from common.threads import in_thread
-from preflight.aot import recipe_step
+from preflight.aot import recipe, recipe_step
 from preflight.aot.slices import Slice
 from t5x.checkpointing import layout
 from t5x.checkpointing.config import checkpoint_paths
@@ -79,9 +79,7 @@ class RunContext:
     @property
     def datasets(self) -> dict[str, DatasetConfig]:
         """All datasets of the run, by gin scope."""
-        scopes = ("train", "train_eval", "infer_eval")
-        configs = {scope: getattr(self.run, f"{scope}_dataset_cfg") for scope in scopes}
-        return {scope: cfg for scope, cfg in configs.items() if cfg is not None}
+        return recipe.datasets(self.run)
 
     @functools.cached_property
     def trainer(self) -> Trainer:

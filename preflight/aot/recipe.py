@@ -17,6 +17,7 @@ from typing import Any
 import gin
 from t5x import gin_utils
 from t5x import train as train_script
+from t5x.input_pipeline.config import DatasetConfig
 from t5x.settings.configuration import current
 from t5x.start import cooldown
 from t5x.start.checkpoint import last_step
@@ -125,6 +126,13 @@ def build() -> argparse.Namespace:
         run.model_dir, run.total_steps, run.relative_steps, run.checkpoint_cfg.restore
     )
     return run
+
+
+def datasets(run: argparse.Namespace) -> dict[str, DatasetConfig]:
+    """Return the datasets of a run, by gin scope."""
+    scopes = ("train", "train_eval", "infer_eval")
+    configs = {scope: getattr(run, f"{scope}_dataset_cfg") for scope in scopes}
+    return {scope: cfg for scope, cfg in configs.items() if cfg is not None}
 
 
 def load(recipe: Recipe) -> argparse.Namespace:
