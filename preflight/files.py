@@ -49,8 +49,7 @@ def list_files(recipe: recipes.Recipe) -> dict[str, str]:
     files += [(path, VOCABULARY) for path in _vocabularies(run)]
     files += _corpora(run)
     restore = run.checkpoint_cfg.restore
-    paths = restore.path if restore and restore.path else []
-    files += [(path, CHECKPOINT) for path in ([paths] if isinstance(paths, str) else paths)]
+    files += [(path, CHECKPOINT) for path in (restore.paths if restore else ())]
     return {_from_root(path): setting for path, setting in files if not is_remote(path)}
 
 

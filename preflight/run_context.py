@@ -102,9 +102,9 @@ class RunContext:
         folder, restore = self.run.model_dir, self.run.checkpoint_cfg.restore
         if not is_remote(folder) and (newest := layout.latest_checkpoint(folder)):
             return Start(newest, None)
-        if not (restore and restore.path):
+        if not (restore and restore.paths):
             return Start(None, None)
-        path = restore.path if isinstance(restore.path, str) else restore.path[0]
+        path = restore.paths[0]
         if not is_remote(path):
             with contextlib.suppress(ValueError):  # it does not exist, which another check reports
                 path = checkpoint_paths(restore)[0]

@@ -41,9 +41,8 @@ def start(context: RunContext) -> CheckResult:
     run = context.run
     context.require_reachable(run.model_dir)
     restore = run.checkpoint_cfg.restore
-    if not layout.latest_checkpoint(run.model_dir) and restore and restore.path:
-        paths = [restore.path] if isinstance(restore.path, str) else restore.path
-        for path in paths:
+    if restore and not layout.latest_checkpoint(run.model_dir):
+        for path in restore.paths:
             context.require_reachable(path)
     origin = find_start(run.model_dir, restore, run.checkpoint_cfg.saves_position)
     if origin.path is None:

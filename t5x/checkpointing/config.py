@@ -109,6 +109,12 @@ class RestoreCheckpointConfig:
         _check_unset(self, "checkpointer_cls", "checkpoint_manager_cls", "state_transformation_fns")
         _check_unset(self, "is_tensorflow")
 
+    @property
+    def paths(self) -> list[str]:
+        """The paths in `path`, none to start from scratch."""
+        paths = [self.path] if isinstance(self.path, str) else self.path or ()
+        return [path for path in paths if path]
+
 
 @dataclasses.dataclass
 class CheckpointConfig:
@@ -134,8 +140,7 @@ def checkpoint_paths(config: RestoreCheckpointConfig) -> list[str]:
     Raises:
       UserError: there is none.
     """
-    paths = [config.path] if isinstance(config.path, str) else list(config.path or ())
-    paths = [path.rstrip("/").removesuffix("/checkpoint") for path in paths if path]
+    paths = [path.rstrip("/").removesuffix("/checkpoint") for path in config.paths]
     if config.mode == "specific":
         checkpoints = [path for path in paths if layout.kind(path)]
     elif config.mode == "best":
