@@ -19,7 +19,6 @@ from preflight.run_context import RunContext
 BATCH = "BATCH_SIZE"
 MICROBATCHES = "trainer.Trainer.num_microbatches"
 PARTITIONS = "partitioning.PjitPartitioner.num_partitions"
-REMAT = "network.T5Config.remat_policy"  # name for a T5; see `remat_name`
 POLICIES = ("none", "minimal", "full")  # policies to try; `products` is for GPUs
 _ATTEMPTS = 2  # tries of one kind of setting to make a step fit
 
@@ -182,13 +181,7 @@ def stronger_remat(context: RunContext) -> list[tuple[str, Any]]:
         return []
     policy = {"auto": "minimal", "products": "none"}.get(policy, policy)
     stronger = POLICIES[POLICIES.index(policy) + 1 :]
-    return [(remat_name(context), policy) for policy in stronger]
-
-
-def remat_name(context: RunContext) -> str:
-    """Return the gin name of the rematerialization policy of the run's network."""
-    config = getattr(context.run.model.module, "config", None)
-    return REMAT if config is None else f"network.{type(config).__name__}.remat_policy"
+    return [(f"network.{type(config).__name__}.remat_policy", policy) for policy in stronger]
 
 
 def larger_partitions(context: RunContext) -> list[int]:

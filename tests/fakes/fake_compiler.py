@@ -13,10 +13,11 @@ from preflight.aot import slices
 from preflight.aot.compiler import OutOfMemory
 from preflight.aot.cost import Figures
 from preflight.run_context import RunContext
-from preflight.search import BATCH, MICROBATCHES, PARTITIONS, REMAT
+from preflight.search import BATCH, MICROBATCHES, PARTITIONS
 from t5x.partitioning import PjitPartitioner
 from t5x.trainer import Trainer
 
+REMAT = "network.T5Config.remat_policy"
 FIGURES = Figures(
     cycles=105_000_000,
     argument_gib=1.0,

@@ -7,10 +7,11 @@ import pytest
 
 from fakes import fake_compiler
 from fakes.encoder_golden import EncoderGolden
+from fakes.fake_compiler import REMAT
 from preflight import search
 from preflight.aot.compiler import OutOfMemory
 from preflight.aot.recipe import Recipe
-from preflight.search import BATCH, MICROBATCHES, PARTITIONS, REMAT, compile_trial
+from preflight.search import BATCH, MICROBATCHES, PARTITIONS, compile_trial
 
 RECIPE = Recipe(("gin/ro_t5x_tiny.gin",))
 

@@ -9,6 +9,7 @@ import pytest
 
 from common.tables import OK
 from fakes import toy, valid_run
+from fakes.fake_compiler import REMAT
 from preflight.aot import recipe, recipe_step, slices
 from preflight.aot.compiler import compile_decoding, compile_step
 from preflight.aot.cost import Price
@@ -16,7 +17,7 @@ from preflight.aot.recipe import Recipe
 from preflight.aot.recipe_step import RecipeRequest
 from preflight.checks import step
 from preflight.run_context import RunContext
-from preflight.search import MICROBATCHES, REMAT, Trial, cheapest, compile_trial, fit
+from preflight.search import MICROBATCHES, Trial, cheapest, compile_trial, fit
 from t5x.input_pipeline.stream import TrainStream
 from t5x.monitoring import flops
 from t5x.partitioning import PjitPartitioner
