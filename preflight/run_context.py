@@ -11,7 +11,6 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import functools
-import math
 import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -29,7 +28,7 @@ from t5x.checkpointing import layout
 from t5x.checkpointing.config import checkpoint_paths
 from t5x.input_pipeline.config import DatasetConfig
 from t5x.input_pipeline.packing import Arrays
-from t5x.input_pipeline.stream import SHARDS, examples_and_rows
+from t5x.input_pipeline.stream import examples_and_rows, shard_count
 from t5x.partitioning import PjitPartitioner
 from t5x.start.checkpoint import Start
 from t5x.trainer import Trainer
@@ -93,8 +92,8 @@ class RunContext:
 
     @property
     def shards(self) -> int:
-        """The number of virtual shards of the training data, see `t5x.input_pipeline.stream`."""
-        return math.lcm(math.gcd(self.data.batch_size, SHARDS), self.tpu.hosts)
+        """The number of virtual shards of the training data."""
+        return shard_count(self.data.batch_size, self.tpu.hosts)
 
     @property
     def start(self) -> Start:

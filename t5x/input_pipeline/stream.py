@@ -48,12 +48,11 @@ AHEAD = 2  # chunks prefetched, so that no shard waits while another reads; the 
 READ_AT_ONCE = 16  # shards that move to a saved position at the same time; each takes memory
 
 
-def shard_count(batch_size: int, rows: tuple[int, int]) -> int:
-    """Return the number of virtual shards of a new run.
+def shard_count(batch_size: int, hosts: int) -> int:
+    """Return the number of virtual shards of a new run, whose hosts have rows of their own.
 
     It divides the batch and is a multiple of hosts, so that no host makes rows for another.
     """
-    hosts = max(1, batch_size // (rows[1] - rows[0]))
     return math.lcm(math.gcd(batch_size, SHARDS), hosts)
 
 
@@ -130,13 +129,18 @@ class TrainStream(Iterator[HostBatch]):
         # How the pipelines changed from an earlier mixture, None if they did not.
         self.follows: str | None = None
         self.pipelines = mixed.names_of(cfg.provider, cfg.split)  # names of each shard's pipelines
-        self._make_shards(shards or shard_count(cfg.batch_size, rows))
+        self._make_shards(shards or shard_count(cfg.batch_size, self._hosts))
         struct = lambda x: jax.ShapeDtypeStruct((cfg.batch_size, *x.shape[1:]), x.dtype)
         self.global_batch = {name: struct(x) for name, x in self._shards[0].nothing.items()}
         self._given = 0
         self._sizes: dict[str, int | None] = {}
         self.interrupted: Callable[[], bool] = lambda: False  # ends a wait for data
         self.saves = True  # whether `save` writes anything; one of several hosts with equal rows
+
+    @property
+    def _hosts(self) -> int:
+        """The number of hosts with rows of their own."""
+        return self.cfg.batch_size // (self.rows[1] - self.rows[0])
 
     def _make_shards(self, count: int) -> None:
         """Make the virtual shards, of `count`, that have rows of this host."""
@@ -361,12 +365,11 @@ class TrainStream(Iterator[HostBatch]):
         if self.follows:
             logging.warning("%s", self.follows)
         if not all(self._owned):
-            hosts = now // (self.rows[1] - self.rows[0])
             logging.warning(
                 "The %d virtual shards of this run are read by %d hosts, so several hosts make "
                 "the rows of the same shard and each takes its own: preparing data is no faster "
                 "than on %d hosts.",
-                *(self.count, hosts, self.count),
+                *(self.count, self._hosts, self.count),
             )
 
     def _path(self, folder: str, index: int) -> str:
