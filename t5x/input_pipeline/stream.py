@@ -132,7 +132,7 @@ class TrainStream(Iterator[HostBatch]):
         self._make_shards(shards or shard_count(cfg.batch_size, self._hosts))
         struct = lambda x: jax.ShapeDtypeStruct((cfg.batch_size, *x.shape[1:]), x.dtype)
         self.global_batch = {name: struct(x) for name, x in self._shards[0].nothing.items()}
-        self._given = 0
+        self._batches = 0  # since the start of this process
         self._sizes: dict[str, int | None] = {}
         self.interrupted: Callable[[], bool] = lambda: False  # ends a wait for data
         self.saves = True  # whether `save` writes anything; one of several hosts with equal rows
@@ -171,7 +171,7 @@ class TrainStream(Iterator[HostBatch]):
         parts = [part for part in taken if part is not None]
         if len(parts) < len(taken):
             raise self._at_end(self.indices[taken.index(None)])
-        self._given += 1
+        self._batches += 1
         self.steps += 1
         return {k: np.concatenate([p[k] for p in parts])[self._mine] for k in parts[0]}
 
@@ -188,10 +188,10 @@ class TrainStream(Iterator[HostBatch]):
 
     def _at_end(self, shard: int) -> UserError:
         name, split = self.cfg.provider.name, self.cfg.split
-        if self._given:
+        if self._batches:
             return UserError(
                 name,
-                why=f"ends after {self._given} batches (of split {split!r}, shard {shard} of "
+                why=f"ends after {self._batches} batches (of split {split!r}, shard {shard} of "
                 f"{self.count}), because its corpora are not repeated",
                 to_set="lower TRAIN_STEPS or repeat them for more epochs",
             )
@@ -235,7 +235,7 @@ class TrainStream(Iterator[HostBatch]):
         nothing. `trained` are the `step_sums` of the steps since the start, added up.
         """
         cfg, epochs = self.cfg, dict[str, float]()
-        shares = mixed.task_shares(cfg.provider, self.steps - self._given, self.steps)
+        shares = mixed.task_shares(cfg.provider, self.steps - self._batches, self.steps)
         for task in cfg.tasks_with_split if self.corpora.sources else ():
             counts = self.corpora.sources[task.name].record_counts(cfg.split)
             lengths = cfg.task_feature_lengths or {}
