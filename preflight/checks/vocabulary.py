@@ -6,7 +6,7 @@ from common.errors import UserError
 from common.tables import FAILS, WARNING, CheckResult, NotChecked, ok
 from preflight.run_context import RunContext, is_remote
 from t5x.start import publishable
-from t5x.start.vocabulary import verify_matching_vocabs
+from t5x.start.vocabulary import embedding_rows, verify_matching_vocabs
 from vocabulary.check import check_vocabulary
 
 _TO_SET = "make it by `python -m vocabulary.train`, or set VOCABULARY_FILE to one"
@@ -19,7 +19,7 @@ def vocabulary(context: RunContext) -> CheckResult:
     """
     model = context.run.model
     words = model.output_vocabulary
-    rows = getattr(getattr(model.module, "config", None), "vocab_size", None)
+    rows = embedding_rows(model)
     of_task = context.task.output_features["targets"].vocabulary
     paths = [getattr(v, "sentencepiece_model_file", None) for v in (words, of_task)]
     for path in filter(None, paths):

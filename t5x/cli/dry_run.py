@@ -20,11 +20,11 @@ from t5x.input_pipeline.corpora import Corpora
 from t5x.loop.triggers import TrainingPlan
 from t5x.monitoring import flops
 from t5x.partitioning import PjitPartitioner
+from t5x.start.vocabulary import ROW_MULTIPLE, embedding_rows, padded_rows
 from t5x.trainer import Trainer
 
 LONGEST_SECONDS = 31 * 24 * 3600.0
 _OTHER_START = "start from another checkpoint, unless this is meant"
-ROW_MULTIPLE = 128  # rows of an embedding, for accelerators and model parallelism
 Configs: TypeAlias = Mapping[str, DatasetConfig | None]
 
 
@@ -53,7 +53,7 @@ def show_training(trainer: Trainer, cfgs: Configs, model_dir: str, **more: Check
     """Print what a dry run of `t5x.train` or `t5x.precompile` has checked, and `more` checks."""
     train_cfg = cfgs["train"]
     assert train_cfg is not None
-    rows = getattr(getattr(trainer.model.module, "config", None), "vocab_size", None)
+    rows = embedding_rows(trainer.model)
     show(
         {
             "data": data(cfgs),
@@ -210,7 +210,7 @@ def model(params: PyTree, vocabulary: Any, rows: int | None = None) -> CheckResu
     path = getattr(vocabulary, "sentencepiece_model_file", type(vocabulary).__name__)
     ids = vocabulary.vocab_size
     figure = f"{size / 1e6:,.1f} M parameters; {path}, {ids:,} ids"
-    padded = -(-ids // ROW_MULTIPLE) * ROW_MULTIPLE
+    padded = padded_rows(ids)
     if rows is not None and rows > padded + ROW_MULTIPLE:
         unused = f"{rows - ids:,} of {rows:,} rows of the embedding are never used"
         return warning(f"{figure}: {unused}", f"set network.*.vocab_size to {padded}")

@@ -10,11 +10,13 @@ from common.errors import UserError, first_line
 from t5x.input_pipeline.config import DatasetConfig
 from t5x.input_pipeline.encoder_rows import EncoderFeatureConverter
 
+ROW_MULTIPLE = 128  # rows of an embedding, for accelerators and model parallelism
+
 
 def verify_matching_vocabs(cfg: DatasetConfig, model: Any) -> None:
     """Raise UserError unless a task's vocabularies are the model's and fit its embedding."""
     features = cfg.provider.output_features
-    owner, config = type(model).__name__, getattr(model.module, "config", None)
+    owner, rows = type(model).__name__, embedding_rows(model)
     _check_kind(cfg, model)
     for feature, vocabulary, side in (
         ("inputs", model.input_vocabulary, "input_vocabulary"),
@@ -29,14 +31,23 @@ def verify_matching_vocabs(cfg: DatasetConfig, model: Any) -> None:
                 f"{_named(vocabulary)}",
                 to_set="bind both to the same vocabulary",
             )
-        rows = getattr(config, "vocab_size", None)
         if rows is not None and size > rows:
             raise UserError(
-                f"network.{type(config).__name__}.vocab_size",
+                f"network.{type(model.module.config).__name__}.vocab_size",
                 rows,
                 f"but the vocabulary {_named(vocabulary)} has {size} ids, and some no embedding",
-                f"set it to {-(-size // 128) * 128}",
+                f"set it to {padded_rows(size)}",
             )
+
+
+def embedding_rows(model: Any) -> int | None:
+    """Return the rows of a model's embedding, None for a network that does not say them."""
+    return getattr(getattr(model.module, "config", None), "vocab_size", None)
+
+
+def padded_rows(ids: int) -> int:
+    """Return how many rows an embedding of so many ids needs."""
+    return -(-ids // ROW_MULTIPLE) * ROW_MULTIPLE
 
 
 def _named(vocabulary: seqio.Vocabulary) -> str:
