@@ -103,7 +103,12 @@ def _lines(name: str, documents: Iterator[str], args: argparse.Namespace) -> Ite
                 yield line
     report()
     if not count:
-        raise UserError(name, why="holds no text: every document is empty, null or not a string")
+        raise no_text(name)
+
+
+def no_text(name: str) -> UserError:
+    """Return the error of a corpus whose documents are all empty."""
+    return UserError(name, why="holds no text: every document is empty, null or not a string")
 
 
 def read_documents(

@@ -21,7 +21,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from common.errors import UserError
 from common.new_files import write_files
-from vocabulary import files
+from vocabulary import corpus, files
 
 KINDS = ("wordpiece", "byte_bpe")
 CONTINUATION = "##"
@@ -117,17 +117,11 @@ def too_small(size: int, needed: int, others: str) -> UserError:
     )
 
 
-def no_text() -> UserError:
-    """Return the error of a corpus whose documents are all empty."""
-    why = "holds no text: every document is empty, null or not a string"
-    return UserError("the corpus", why=why)
-
-
 def _alphabet(lines: Iterable[str], coverage: float, required: str) -> list[str]:
     """Return the most frequent characters that make up `coverage` of a text, and the required."""
     counts = collections.Counter(c for line in lines for c in line if not c.isspace())
     if not counts:
-        raise no_text()
+        raise corpus.no_text("the corpus")
     left, letters = coverage * counts.total(), {*required}
     for letter, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
         if left <= 0:

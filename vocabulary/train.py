@@ -153,7 +153,7 @@ def _explained(error: str, size: int) -> UserError:
         needed = int(match[1]) + NUM_SENTINELS
         return tokenizer_training.too_small(size, needed, "sentinels")
     if "sentences_.empty()" in error:
-        return tokenizer_training.no_text()
+        return corpus.no_text("the corpus")
     return UserError(why=f"SentencePiece could not train: {error}")
 
 
