@@ -37,6 +37,7 @@ from convert.run import model_dir, rewrite
 from convert.sizes import Sizes
 from t5x.checkpointing.lazy_array import LazyArray
 from tasks.look import signs
+from tasks.look.lines import MOST_UNKNOWN
 from vocabulary import files
 from vocabulary.check import check_vocabulary
 from vocabulary.corpus import MODEL_HELP
@@ -47,7 +48,6 @@ from vocabulary.tokenizer_json import TokenizerPieces
 # The axis of each parameter along which ids run.
 _AXES = {"token_embedder/embedding": 0, "decoder/logits_dense/kernel": 1, "mlm_head/bias": 0}
 _VERIFIED_LINES = 20_000  # lines of each corpus
-MOST_UNKNOWN = 0.01  # share of unknown pieces, as in `tasks.look.lines`
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
