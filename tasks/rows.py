@@ -132,16 +132,14 @@ class Rows(CorpusSource):
             return f"every epoch is a permutation of the same {most:,} rows"
         return super().mixing(split, num_shards)
 
-    def check_shards(self, split: str, num_shards: int, limit_s: float = 30.0) -> None:
+    def check_shards(self, split: str, num_shards: int) -> None:
         """Raise UserError for fewer texts than shards, as CorpusSource does."""
         if self._few(split) is None:  # several shards share few
-            super().check_shards(split, num_shards, limit_s)
+            super().check_shards(split, num_shards)
 
-    def peek_features(
-        self, split: str = "train", n: int = 1, limit_s: float = 30.0
-    ) -> dict[str, list[str]]:
+    def peek_features(self, split: str = "train", n: int = 1) -> dict[str, list[str]]:
         """Return the first `n` documents as features, by name."""
-        rows = self._peek(split, n, limit_s)
+        rows = self._peek(split, n)
         text_of = lambda row, i: row[i].decode().strip()
         return {name: [text_of(row, i) for row in rows] for i, name in enumerate(self.names)}
 

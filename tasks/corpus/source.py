@@ -408,17 +408,15 @@ class CorpusSource(Source):
 
     def unknown_labels(self, split: str, n: int) -> collections.Counter[str]:
         """Return how often each label that is no class is in the records of the first `n` texts."""
-        return collections.Counter(
-            self._read_beginning(split, beginning.read_beginning, n, PEEK_S).labels
-        )
+        return collections.Counter(self._read_beginning(split, beginning.read_beginning, n).labels)
 
-    def check_shards(self, split: str, num_shards: int, limit_s: float = PEEK_S) -> None:
+    def check_shards(self, split: str, num_shards: int) -> None:
         """Raise UserError if a split has fewer usable texts than shards, which need one each."""
         num_shards = 1 if self.order(split) == EPOCHS else num_shards
-        self._read_beginning(split, beginning.check_shards, num_shards, limit_s)
+        self._read_beginning(split, beginning.check_shards, num_shards)
 
     def _read_beginning(
-        self, split: str, read: Callable[[CorpusSplit, int], T], n: int, limit_s: float
+        self, split: str, read: Callable[[CorpusSplit, int], T], n: int, limit_s: float = PEEK_S
     ) -> T:
         policy = RetryPolicy(limit_s=limit_s)
         corpus = self.corpus_split(split, policy)
