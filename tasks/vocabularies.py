@@ -22,10 +22,9 @@ from sentencepiece import SentencePieceProcessor
 
 import gin
 from common import arguments
-from common.errors import UserError
+from common.errors import ROOT, UserError
 from tasks.tokenizer_vocabulary import TokenizerVocabulary
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
 T5_MODEL = "gs://t5-data/vocabs/cc_all.32000.100extra/sentencepiece.model"
 MT5_MODEL = "gs://t5-data/vocabs/mc4.250000.100extra/sentencepiece.model"
 

@@ -9,6 +9,7 @@ import pytest
 import seqio
 
 import gin
+from fakes.paths import ROOT
 from fakes.refuses import refuses
 from fakes.small_vocabulary import TEXTS, train
 from fakes.tokenizer_files import WORDPIECE
@@ -75,7 +76,7 @@ def test_gin_sets_the_path_of_the_file(small):
         assert vocabulary.sentencepiece_model_file == small
     finally:
         gin.clear_config()
-    assert vocabularies.ro_model() == str(vocabularies.ROOT / "vocabularies/ro_64000.model")
+    assert vocabularies.ro_model() == str(ROOT / "vocabularies/ro_64000.model")
 
 
 def test_equal_files_are_equal_vocabularies_which_survive_copies(small, tmp_path):
