@@ -26,6 +26,7 @@ from vocabulary import corpus, files
 KINDS = ("wordpiece", "byte_bpe")
 CONTINUATION = "##"
 MIN_FREQUENCY = 2  # least frequency of a merge
+COVERAGE = 0.9999  # share of a text's characters that become pieces
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +55,7 @@ def train_tokenizer(
     size: int,
     *,
     special_tokens: SpecialTokens | None = None,
-    character_coverage: float = 0.9999,
+    character_coverage: float = COVERAGE,
     required_characters: str = "",
 ) -> tokenizers.Tokenizer:
     """Train a tokenizer of exactly `size` pieces, special tokens included.

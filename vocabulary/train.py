@@ -47,6 +47,7 @@ from convert.formats.sentencepiece_model import (
 from vocabulary import corpus, files, tokenizer_training
 from vocabulary.check import check_vocabulary
 from vocabulary.coverage import BESIDE_HELP, JOINER, coverage, writes_joiners
+from vocabulary.tokenizer_training import COVERAGE
 
 # These become pieces however rare they are: a vocabulary without a capital Q or a Ț would always
 # encode it as <unk>.
@@ -79,7 +80,7 @@ def train_vocabulary(
     size: int,
     *,
     byte_fallback: bool = False,
-    character_coverage: float = 0.9999,
+    character_coverage: float = COVERAGE,
     required_characters: str = REQUIRED_CHARACTERS,
     joiner: bool = False,
 ) -> ModelProto:
@@ -181,9 +182,9 @@ def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     about = "path of the model, with the .vocab listing beside it; an encoder's folder"
     add("--out", type=arguments.text, required=True, help=about)
     add("--byte_fallback", action="store_true", help="bytes instead of <unk>, as in mT5")
-    about = "the share of the text's characters that become pieces, default 0.9999"
+    about = f"the share of the text's characters that become pieces, default {COVERAGE}"
     real = arguments.number(above=0, most=1)
-    add("--character_coverage", type=real, default=0.9999, help=about)
+    add("--character_coverage", type=real, default=COVERAGE, help=about)
     about = "most lines to keep, drawn from all; repeated ones count once"
     add("--max_lines", type=number, default=5_000_000, help=about)
     add("--overwrite", action="store_true", help=OVERWRITE_HELP)
