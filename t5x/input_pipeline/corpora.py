@@ -126,11 +126,9 @@ class Corpora:
         if not self.cfg.shuffle:
             return []
         orders, lines = self.orders(), []
-        for task in seqio.get_subtasks(self.cfg.provider):
-            reach = "records are read in the order of their source"
-            if self.cfg.use_cached:
-                reach = "the files of its cache are read in random order"
-            elif task.name in self.sources:
+        for task in self.cfg.tasks_with_split:
+            reach = "the files of its cache are read in random order"
+            if not self.cfg.use_cached:
                 reach = self.sources[task.name].mixing(self.split, num_shards)
             if (buffer := task.shuffle_buffer_size) and orders.get(task.name) != EPOCHS:
                 reach += f"; then each of {num_shards} shards mixes {buffer:,} examples"
