@@ -112,6 +112,10 @@ def _check(flags: argparse.Namespace) -> None:
         )
     if flags.corpus and not flags.name:
         raise UserError("--corpus", why="needs a --name: --corpus '/data/*.txt' --name uk")
+    if bool(flags.start) != bool(flags.keep) or (flags.decay_only and not flags.start):
+        raise UserError(
+            "--from and --keep", why="go together: --from google/umt5-small --keep ron,bul"
+        )
     if flags.from_corpora and (flags.corpus or flags.start):
         why = "are of a language and of a model from nothing"
         raise UserError("--from_corpora", flags.from_corpora, f"which {why}", "leave it out")
@@ -166,10 +170,6 @@ def main(argv: list[str] | None = None) -> None:
         text = own_text(flags.corpus, flags.name, flags.column, flags.documents)
     else:
         text = language_text(language_named(flags.language), flags.name, flags.from_corpora)
-    if bool(flags.start) != bool(flags.keep) or (flags.decay_only and not flags.start):
-        raise UserError(
-            "--from and --keep", why="go together: --from google/umt5-small --keep ron,bul"
-        )
     if flags.start:
         addition = plan_addition(flags, text)
         print(printable(text.summary))
