@@ -187,7 +187,7 @@ class SentencePieces(Pieces):
         Raises:
           UserError: there are fewer.
         """
-        model, sources, known = ModelProto(), list[tuple[int, ...]](), {*self.names}
+        model, sources, names = ModelProto(), list[tuple[int, ...]](), {*self.names}
         model.CopyFrom(self.model)
         del model.pieces[:]
         for i in range(len(self.names)) if kept is None else kept:
@@ -198,7 +198,7 @@ class SentencePieces(Pieces):
         for new, loss in zip(added, losses, strict=True):
             if len(new.name) == 1 and self.may_keep(new.name):
                 keep_character(model, new.name)
-            if new.name not in known:
+            if new.name not in names:
                 score = self.score(new.old) - loss
                 model.pieces.add(piece=new.name, score=score, type=SentencePiece.NORMAL)
                 sources.append(tuple(new.old))

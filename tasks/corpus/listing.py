@@ -44,9 +44,9 @@ _REMOTE = ("http", "https", "gs", "s3", "hf")
 _SIGNED = re.compile(r"(?i)(x-amz-|x-goog-|^|&)(signature|sig|credential|expires)=")
 
 
-def too_many_to_ask(found: Sequence[CorpusFile]) -> bool:
+def too_many_to_ask(listing: Sequence[CorpusFile]) -> bool:
     """Return whether so many file sizes are unknown that asking the servers would take too long."""
-    return sum(file.remote and file.length is None for file in found) > MOST_PROBES
+    return sum(file.remote and file.length is None for file in listing) > MOST_PROBES
 
 
 @dataclasses.dataclass(frozen=True)

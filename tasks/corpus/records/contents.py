@@ -103,7 +103,7 @@ def _layout(head: bytes, kind: str) -> str:
     try:
         json.loads(first)
     except (ValueError, RecursionError):
-        in_lines = any(isinstance(each, dict) for each in json_records([first]))
+        in_lines = any(isinstance(record, dict) for record in json_records([first]))
         is_open = first.rstrip().endswith((b"{", b"[", b",")) or text.startswith(b"[")
         return "json" if is_open and not in_lines else "jsonl"
     return "jsonl"

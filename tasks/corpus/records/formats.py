@@ -268,8 +268,8 @@ def check_documents(documents: str) -> None:
         )
 
 
-def _missing_column(column: str, known: Iterable[str], file: CorpusFile) -> UserError:
-    columns = ", ".join(sorted(set(known))) or "text without tabs"
+def _missing_column(column: str, names: Iterable[str], file: CorpusFile) -> UserError:
+    columns = ", ".join(sorted(set(names))) or "text without tabs"
     return UserError(
         str(file),
         why=f"has no column {column!r}, only {columns}",
@@ -331,12 +331,12 @@ def _check_beginning(
         yield batch
 
 
-def _lacking(found: list, required: Sequence[str]) -> list[str]:
+def _lacking(records: list, required: Sequence[str]) -> list[str]:
     """Return the columns that no record has, where some record can be read."""
-    rows = _rows(found)
+    rows = _rows(records)
     has = lambda row, field: field in row or field in values.paths(row)
     return [field for field in required if rows and not any(has(row, field) for row in rows)]
 
 
-def _rows(found: list) -> list[dict]:
-    return [record for record in found if record not in UNUSABLE]
+def _rows(records: list) -> list[dict]:
+    return [record for record in records if record not in UNUSABLE]

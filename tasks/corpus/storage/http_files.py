@@ -1,8 +1,8 @@
 """Files on web servers: ranges and bodies that are complete and of one version, or an error.
 
-    known = probe("https://example.org/a.jsonl")     # Facts(length=5120, version='"5f2"')
-    read_range("https://example.org/a.jsonl", 0, 1000, known)
-    with open_body("https://example.org/a.jsonl", known) as body: ...
+    facts = probe("https://example.org/a.jsonl")     # Facts(length=5120, version='"5f2"')
+    read_range("https://example.org/a.jsonl", 0, 1000, facts)
+    with open_body("https://example.org/a.jsonl", facts) as body: ...
 
 A file that is replaced on its server would otherwise be read half old and half new. So every answer
 is compared with the first: its length, and its ETag or else Last-Modified. What may pass (a lost
@@ -65,21 +65,21 @@ def probe(url: str) -> Facts:
         return Facts(length, version, has_ranges)
 
 
-def read_range(url: str, start: int, stop: int, known: Facts) -> bytes:
+def read_range(url: str, start: int, stop: int, facts: Facts) -> bytes:
     """Return bytes `start`..`stop`-1, or fewer where the connection is lost.
 
     Raises:
-      UserError: the file is not the one that is known.
+      UserError: the file has other facts by now.
       ConnectionError: the server answers with another range.
     """
     try:
-        response = _get(url, start, stop, known.version)
+        response = _get(url, start, stop, facts.version)
     except urllib.error.HTTPError as error:
         if error.code == 416:
-            raise _changed(url, "length", f"{known.length} bytes", "less") from error
+            raise _changed(url, "length", f"{facts.length} bytes", "less") from error
         raise
     with response:
-        _assert_unchanged(url, response, known)
+        _assert_unchanged(url, response, facts)
         if response.status != 206:
             return b""
         answered = response.headers.get("Content-Range", "")
@@ -91,15 +91,15 @@ def read_range(url: str, start: int, stop: int, known: Facts) -> bytes:
         return response.read()
 
 
-def open_body(url: str, known: Facts) -> io.BufferedReader:
+def open_body(url: str, facts: Facts) -> io.BufferedReader:
     """Open a file for reading from its beginning.
 
     Raises:
-      UserError: the file is not the one that is known.
+      UserError: the file has other facts by now.
     """
     response = _get(url)
     try:
-        _assert_unchanged(url, response, known)
+        _assert_unchanged(url, response, facts)
     except ValueError:
         response.close()
         raise
@@ -226,13 +226,13 @@ def _version(headers: email.message.Message) -> str | None:
     return headers.get("ETag") or headers.get("Last-Modified")
 
 
-def _assert_unchanged(url: str, response, known: Facts) -> None:
+def _assert_unchanged(url: str, response, facts: Facts) -> None:
     length, version = _length(response), _version(response.headers)
-    if None not in (length, known.length) and length != known.length:
-        raise _changed(url, "length", f"{known.length} bytes", f"{length} bytes")
+    if None not in (length, facts.length) and length != facts.length:
+        raise _changed(url, "length", f"{facts.length} bytes", f"{length} bytes")
     same = lambda a, b: a.removeprefix("W/") == b.removeprefix("W/")
-    if version and known.version and not same(version, known.version):
-        raise _changed(url, "ETag or Last-Modified", known.version, version)
+    if version and facts.version and not same(version, facts.version):
+        raise _changed(url, "ETag or Last-Modified", facts.version, version)
 
 
 def _changed(url: str, what: str, before: str, now: str) -> UserError:

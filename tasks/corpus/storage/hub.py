@@ -155,7 +155,7 @@ def _explain(error: Exception, corpus: str, config: str | None) -> Exception:
     import datasets
     import huggingface_hub
 
-    names = {type(each).__name__ for each in [error, *causes(error)]}
+    names = {type(cause).__name__ for cause in [error, *causes(error)]}
     name = f"corpus {corpus!r}"
     if "OfflineModeIsEnabled" in names or huggingface_hub.constants.is_offline_mode():
         return Offline(

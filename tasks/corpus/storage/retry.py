@@ -87,7 +87,7 @@ def causes(error: BaseException) -> list[BaseException]:
         cause = getattr(error, "reason", None)  # set by urllib
         if not isinstance(cause, BaseException):
             cause = error.__cause__ or error.__context__
-        if cause is None or any(cause is known for known in chain):
+        if cause is None or any(cause is earlier for earlier in chain):
             return chain
         chain.append(cause)
         error = cause
