@@ -23,7 +23,7 @@ from common.errors import UserError
 from common.source import CorpusMixture
 from common.tables import CheckResult
 from tasks.look import overlap
-from tasks.task import Task, note
+from tasks.task import Task, copy_attributes
 
 
 class RatedMixture(CorpusMixture):
@@ -215,6 +215,6 @@ def _bounded(name: str, epochs: int) -> str:
             shuffle_buffer_size=task.shuffle_buffer_size,
         )
         provider.most_epochs = epochs
-        note(provider, task)
+        copy_attributes(provider, task)
         seqio.TaskRegistry.add_provider(bounded, provider)
     return bounded

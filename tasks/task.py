@@ -183,10 +183,10 @@ class _ReadSource(PlainSource):
         return self._opened.open(split, dataclasses.replace(self._reading, **asked, **shares))
 
 
-def note(task: Task, made_from: seqio.Task) -> None:
+def copy_attributes(task: Task, original: seqio.Task) -> None:
     """Give a task the labels, prefix and open rows of the task whose preprocessors it has."""
     task.needs_autograph = True
-    if isinstance(made_from, Task):
-        task.needs_autograph = made_from.needs_autograph
-        task.labels, task.prefix = made_from.labels, made_from.prefix
-        task.open_rows = made_from.open_rows
+    if isinstance(original, Task):
+        task.needs_autograph = original.needs_autograph
+        task.labels, task.prefix = original.labels, original.prefix
+        task.open_rows = original.open_rows

@@ -27,7 +27,7 @@ import seqio
 
 from common.errors import UserError
 from common.source import DEFAULT_READING
-from tasks.task import Original, Task, note
+from tasks.task import Original, Task, copy_attributes
 
 
 def pregenerated_name(task: str, lengths: Mapping[str, int]) -> str:
@@ -66,7 +66,7 @@ def add_pregenerated(task: str, lengths: Mapping[str, int]) -> seqio.Task:
         task_cls=Task,
     )
     added.made_from = Original(task, dict(lengths))
-    note(added, made_from)
+    copy_attributes(added, made_from)
     return added
 
 
