@@ -18,6 +18,7 @@ from collections.abc import Sequence
 
 from common import arguments
 from common.errors import UserError, guarded, say
+from common.new_files import replace_file
 from common.tables import counted, data_size
 from report import page
 from report.charts import draw_loss
@@ -83,7 +84,7 @@ def _write(runs: Sequence[RunData], out: str | None, png: str | None, reload: fl
     if png:
         draw_loss(runs, pathlib.Path(png))
     if out:
-        page.write(page.html(runs, time.time(), reload), out)
+        replace_file(out, page.html(runs, time.time(), reload).encode())
         size = data_size(pathlib.Path(out).stat().st_size)
         print(f"{out}: {counted(len(runs), 'run')}, {size}", file=sys.stderr)
     for run in runs:

@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 from common import arguments, html_page
 from common.errors import UserError, guarded
+from common.new_files import replace_file
 from common.small_files import parse_json
-from report.page import write
 
 _STYLE = (
     "td,th{text-align:right}"
@@ -116,7 +116,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise UserError(
             str(path), why=f"cannot be read ({error})", to_set="name a file of predictions"
         ) from error
-    write(page(examples, str(path), values.most), out)
+    replace_file(out, page(examples, str(path), values.most).encode())
     print(f"{out}: {len(examples):,} examples")
     return 0
 

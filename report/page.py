@@ -12,7 +12,6 @@ from typing import Any
 
 from common import html_page
 from common.metric_names import BASELINE, CONFUSION
-from common.new_files import replace_file
 from common.tables import spread
 from report.charts import Chart, charts_of, task_metrics
 from report.history import RUNNING, changes
@@ -36,11 +35,6 @@ def html(runs: Sequence[RunData], now: float, reload: float | None = None) -> st
         data=data.replace("<", "\\u003c"),  # inside a script element only `<` can end it
     )
     return html_page.page("Training report", body, part("style.css"), is_complete=False)
-
-
-def write(text: str, path: str) -> None:
-    """Write a page atomically: a reader gets either the old page or the new one."""
-    replace_file(path, text.encode())
 
 
 def content(runs: Sequence[RunData], now: float, reload: float | None = None) -> dict[str, Any]:

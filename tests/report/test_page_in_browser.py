@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from common.new_files import replace_file
 from fakes import fake_runs
 from fakes.browser import CHROMIUM, Browser
 from report import __main__ as entry_point
@@ -196,7 +197,8 @@ def test_one_point_has_one_mark_and_a_broken_file_is_named(opened):
 def test_an_open_page_follows_its_run(browser, tmp_path):
     folder, path = tmp_path / "grows", tmp_path / "page.html"
     fake_runs.run(folder, {"train": {"loss": [(1, 5.0)]}})
-    show = lambda: page.write(page.html([load(Folder(str(folder)))], 0.0, reload=0.2), str(path))
+    html = lambda: page.html([load(Folder(str(folder)))], 0.0, reload=0.2)
+    show = lambda: replace_file(str(path), html().encode())
     show()
     browser.open(path.as_uri())
     assert legend(browser) == "training 5"
