@@ -110,6 +110,7 @@ class Slice:
         self.name, self.zone, self.settings, self.clock = name, zone, settings, clock
         self.state, self.workers, self.kind = "MISSING", 0, dict[str, Any]()
         self.created = 0.0
+        self._request: dict[str, Any] = {}  # what gcloud reported of it, read by `queue_state`
         self.numbers = {}
         for key, default in NUMBERS.items():
             try:
@@ -194,17 +195,18 @@ class Slice:
             raise Failed(f"{self}, so not READY: wait, or {self.call('delete')}.")
 
     def queue_state(self) -> str:
-        """Return the state of the request of this name, MISSING if there is none."""
-        return self.describe("queued-resources").get("state", {}).get("state", "MISSING")
+        """Read the request of this name, and return its state, MISSING if there is none."""
+        self._request = self.describe("queued-resources")
+        return self._request.get("state", {}).get("state", "MISSING")
 
     def requested_type(self) -> str:
-        """Return the type that the request of this name asks for, "" if gcloud does not say it."""
-        nodes = self.describe("queued-resources").get("tpu", {}).get("nodeSpec", [])
+        """Return the type that the request read asks for, "" if gcloud does not say it."""
+        nodes = self._request.get("tpu", {}).get("nodeSpec", [])
         return next((node.get("node", {}).get("acceleratorType", "") for node in nodes), "")
 
     def failure(self) -> str:
-        """Return why its request has failed, "" if gcloud does not say it."""
-        data = self.describe("queued-resources").get("state", {}).get("failedData", {})
+        """Return why the request read has failed, "" if gcloud does not say it."""
+        data = self._request.get("state", {}).get("failedData", {})
         reason = data.get("error", {}).get("message", "")
         return f" ({reason.rstrip('.')})" if reason else ""
 
