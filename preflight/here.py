@@ -21,6 +21,7 @@ from preflight.aot.cost import Figures
 from preflight.aot.slices import GIB, Chip, Slice
 from t5x import precompile
 from t5x.monitoring import flops
+from t5x.start import preconditions
 from t5x.train_state import initial_state
 from t5x.trainer import Shapes, Trainer
 
@@ -46,9 +47,7 @@ class LocalDevices(Slice):
 def find() -> LocalDevices:
     """Return the devices of this machine, with the memory that a program may use on each."""
     first, count = jax.devices()[0], jax.device_count()
-    limit = (first.memory_stats() or {}).get("bytes_limit")
-    if not limit:  # a CPU, whose devices share the memory
-        limit = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / count
+    limit = preconditions.memory_of(first) or preconditions.host_memory() / count
     peak = flops.peak_flops(first.device_kind) or math.inf
     chip = Chip(peak, math.inf, math.inf, limit / GIB, 1, 1, 0.0, first.platform)
     kind = first.device_kind if first.platform != "cpu" else f"CPU, {os.cpu_count()} cores"
