@@ -29,7 +29,7 @@ from pathlib import Path
 from absl import logging as absl_logging
 
 from common import arguments, tables
-from common.errors import guarded
+from common.errors import guarded, say
 from common.new_files import replace_file
 from preflight import here
 from preflight.aot.recipe import Recipe, add_flags
@@ -69,7 +69,6 @@ def main(argv: list[str] | None = None) -> int:
     absl_logging.set_verbosity(absl_logging.ERROR)
     for name in ("jax", "orbax", "huggingface_hub"):  # the results report what they warn of
         logging.getLogger(name).setLevel(logging.ERROR)
-    say = lambda line: print(line, file=sys.stderr, flush=True)
     flags = parse_arguments(sys.argv[1:] if argv is None else argv)
     tpu = here.find() if flags.slice == here.NAME else slices.find(flags.slice)
     recipe = Recipe.of_flags(flags)

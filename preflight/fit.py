@@ -22,7 +22,7 @@ if __name__ == "__main__":  # before jax and tensorflow are loaded
     os.environ.update(slices.ENVIRONMENT)
 
 from common import arguments
-from common.errors import UserError, guarded
+from common.errors import UserError, guarded, say
 from preflight.aot.recipe import Recipe, add_flags, load
 from preflight.run_context import RunContext
 from preflight.search import BATCH, Trial, cheapest, compile_trial, fit
@@ -40,7 +40,6 @@ def fitting_trial(recipe: Recipe, context: RunContext) -> Trial:
         return trial
     trials = []
     if trial.out_of_memory:
-        say = lambda line: print(line, file=sys.stderr, flush=True)
         trials = fit(recipe, context, trial, say)
     same_batch = [t for t in trials if BATCH not in dict(t.settings)]
     if (best := cheapest(same_batch)) is None:
