@@ -29,6 +29,7 @@ from t5x.monitoring.flops import batch_flops, batch_tokens
 from t5x.train_state import StateSpecs
 from t5x.trainer import Shapes, Trainer
 
+_LIMIT_S = 1800.0  # seconds that the compiler may take
 _OUT_OF_MEMORY = (
     re.compile(r"for HLO temporaries \(([\d.]+)(\w?)\) exceeds available HBM \(([\d.]+)(\w?)\)"),
     re.compile(r"in memory space hbm\. Used ([\d.]+)(\w?) of ([\d.]+)(\w?) hbm"),
@@ -73,7 +74,7 @@ def error_of(message: str, arguments: float) -> CompileError:
 
 
 def compile_step(
-    request: Request, cache: str | None = None, limit_s: float = 1800.0, module: str | None = None
+    request: Request, cache: str | None = None, limit_s: float = _LIMIT_S, module: str | None = None
 ) -> Figures:
     """Compile a train step in a subprocess, which runs `module`, by default the request's.
 
@@ -98,7 +99,7 @@ def compile_decoding(request: Request) -> Mapping[str, float]:
 
 
 def _ask(
-    request: Request, limit_s: float = 1800.0, module: str | None = None, cache: str | None = None
+    request: Request, limit_s: float = _LIMIT_S, module: str | None = None, cache: str | None = None
 ) -> dict[str, Any]:
     """Return the answer of a subprocess, or raise its error."""
     slices.find(request.slice)
