@@ -192,9 +192,9 @@ def train(
     run_folder.check_description(start, model, train_dataset_cfg.tasks_with_split)
     if not start.is_own:
         check_end(plan, start.step)
-    if start.is_own and not dry_run and is_finished(*start.own, plan):
-        check_name(layout.step_folder(*start.own))
-        print(nothing_left(*start.own), file=sys.stderr)
+    if start.is_own and not dry_run and is_finished(*start.folder_and_step, plan):
+        check_name(layout.step_folder(*start.folder_and_step))
+        print(nothing_left(*start.folder_and_step), file=sys.stderr)
         return start.step, None
 
     ready = prepare(

@@ -52,7 +52,7 @@ class Start:
         return self.path is not None and self.config is None
 
     @property
-    def own(self) -> tuple[str, int]:
+    def folder_and_step(self) -> tuple[str, int]:
         """Folder and step of a checkpoint that this run saved, and therefore named, itself."""
         assert self.path is not None
         assert self.known_step is not None
@@ -80,7 +80,7 @@ class Start:
         def damage() -> dict[str, str] | None:
             try:
                 if self.is_own and self.has_position:
-                    layout.check_position(*self.own)
+                    layout.check_position(*self.folder_and_step)
                 elif self.dataset_folder:
                     layout.check_checksums(self.dataset_folder)
             except DamagedCheckpoint as error:
@@ -141,7 +141,7 @@ def first_sound(start: Start, read: Callable[[Start], T]) -> tuple[Start, T]:
         except DamagedCheckpoint as damage:
             if not start.is_own:
                 raise
-            folder, damaged = start.own
+            folder, damaged = start.folder_and_step
             newest, older = broadcast_from_first(functools.partial(_newest, folder, damaged))
             passed = [damage.fault, *older]
             start = _own_start(folder, newest, passed, start.has_position, start.passed)
@@ -196,7 +196,7 @@ def delete_damaged_after(start: Start) -> None:
     """
     if not start.is_own or jax.process_index():
         return
-    model_dir, intact = start.own
+    model_dir, intact = start.folder_and_step
     for step in layout.all_steps(model_dir):
         if step > intact:
             folder = layout.step_folder(model_dir, step)

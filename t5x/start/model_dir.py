@@ -191,7 +191,7 @@ def check_labels(start: Start, tasks: Iterable[seqio.Task]) -> None:
     labels_by_task = _labels(tasks)
     if not (start.is_own and labels_by_task):
         return
-    model_dir, _ = start.own
+    model_dir, _ = start.folder_and_step
     path = epath.Path(model_dir) / _LABELS
 
     def saved() -> dict[str, dict[str, str]]:

@@ -37,7 +37,7 @@ def open_stream(
     saved = raise_together(lambda: position.saved(folder), DamagedCheckpoint)
     folder = folder if saved else None  # upstream's position is of its own pipeline
     if start.is_own:
-        position.check_own(saved, cfg, start.own[0])
+        position.check_own(saved, cfg, start.folder_and_step[0])
     if saved:
         seed = saved["seed"]
         Corpora(cfg).pin(saved)
