@@ -7,15 +7,18 @@ import re
 import sys
 import types
 
+import jax.numpy as jnp
+import numpy as np
 import pytest
 import seqio
+import tensorflow as tf
 from golden import recipe_facts
 
 import gin
 from fakes import valid_run
 from fakes.paths import GOLDEN, ROOT, is_shipped
 from gin import config_parser
-from t5x import gin_utils, schedules
+from t5x import gin_utils, infer, schedules
 
 # Upstream has no encoders, nor our optimizers: those are in test_encoder_files.py and
 # test_optimizer_files.py.
@@ -80,6 +83,7 @@ def mains(monkeypatch, tmp_path):
         function.__name__ = function.__qualname__ = name
         function.__signature__ = inspect.Signature(parameters)
         setattr(main, name, function)
+    main.write_inferences_to_file = infer.write_inferences_to_file
     monkeypatch.setitem(sys.modules, "__main__", main)
     monkeypatch.chdir(tmp_path)
     with valid_run.gin_apart():
@@ -238,3 +242,33 @@ def test_a_fine_tune_and_the_eval_file_measure_the_best_checkpoint_on_the_test_s
     assert (cfg.mixture_or_task_name, cfg.split) == ("quality", "test")
     assert cfg.task_feature_lengths is None
     assert run["model"].decode_fn.__qualname__.startswith("one_token")
+
+
+@pytest.mark.parametrize("model", ["t5/t5_1_1", "t5/byt5", "t5gemma2"])
+def test_flags_of_the_usual_functions_of_inference_reach_them(model, mains, tmp_path):
+    """Gin sets only what a configuration refers to, and is silent about the rest."""
+    files = [f"t5x/examples/{model}/tiny.gin", "t5x/configs/runs/infer.gin"]
+    flags = ["MIXTURE_OR_TASK_NAME = 'x'", "TASK_FEATURE_LENGTHS = None", "CHECKPOINT_PATH = 'x'"]
+    flags += [
+        "INFER_OUTPUT_DIR = 'x'",
+        "seqio.SentencePieceVocabulary.sentencepiece_model_file = ''",
+    ]
+    flags += ["decoding.beam_search.alpha = 0.0"]
+    flags += ["infer_script.write_inferences_to_file.output_ids = True"]
+    gin_utils.parse_gin_flags([], files, flags)
+    del mains.train, mains.evaluate
+    run = gin.get_configurable(mains.infer)()
+    constant = lambda state: (jnp.log(jnp.array([[0.25, 0.25, 0.5]])), state.cache)
+    _, scores = run["model"].decode_fn(
+        inputs=jnp.zeros((1, 3), jnp.int32),
+        cache={},
+        tokens_to_logits=constant,
+        eos_id=9,
+        num_decodes=1,
+    )
+    assert scores.item() == pytest.approx(3 * np.log(0.5)), "not divided by the length"
+    examples = tf.data.Dataset.from_tensors({"inputs_pretokenized": "un"})
+    run["write_fn"](
+        f"{tmp_path}/x", [np.array([5, 1])], examples, "predict", seqio.ByteVocabulary()
+    )
+    assert json.loads((tmp_path / "x").read_text())["prediction_tokens"] == [5, 1]
