@@ -9,14 +9,15 @@ import tensorflow as tf
 CHUNKS_A_CALL = 32
 
 
-def split_tokens(dataset: tf.data.Dataset, length: int, key: str = "targets") -> tf.data.Dataset:
+def split_tokens(dataset: tf.data.Dataset, length: int) -> tf.data.Dataset:
     """Concatenate the documents' tokens and cut them into chunks of exactly `length`.
 
-    As in T5, documents follow each other without a separator. Nothing is dropped, so only the last
-    chunk of a bounded dataset is shorter. Other features than `key`, int32 [n], are dropped.
+    The tokens are `targets`, int32 [n]; other features are dropped. As in T5, documents follow each
+    other without a separator, and no token is dropped, so only the last chunk of a bounded dataset
+    is shorter.
     """
-    if set(dataset.element_spec) != {key}:  # a step for each document costs time
-        dataset = dataset.map(lambda x: {key: x[key]}, synchronous=True)
+    if set(dataset.element_spec) != {"targets"}:  # a step for each document costs time
+        dataset = dataset.map(lambda x: {"targets": x["targets"]}, synchronous=True)
     return dataset.rebatch(length)
 
 
