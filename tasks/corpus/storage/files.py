@@ -26,6 +26,7 @@ from tasks.corpus.storage import decompress, http_files, signatures
 from tasks.corpus.storage.http_files import Facts
 
 PARALLEL = "parallel"  # the kind of several text files that are read line by line together
+_REQUEST_BYTES = 8 << 20  # of a stream from a bucket or the hub
 
 
 @dataclasses.dataclass(frozen=True)
@@ -216,9 +217,8 @@ def open_raw(file: CorpusFile, needs_end: bool = True) -> BinaryIO:
     if not file.remote:
         return _open_local(file)
     if not file.on_web:
-        fs, path = filesystem(file.url)
-        with _pinned(file) as pin:
-            return io.BufferedReader(fs.open(path, "rb", **pin))
+        # Not the client's own file: that of gcsfs reads ranges of the newest generation.
+        return io.BufferedReader(_RangedFile(file), _REQUEST_BYTES)
     body = http_files.open_body(file.url, facts(file))
     if needs_end and not http_files.has_end(body):
         body.close()

@@ -1,5 +1,6 @@
 """A corpus and its cache are read from a bucket: real clients, a fake store."""
 
+import gzip
 import json
 import os
 import shutil
@@ -33,6 +34,7 @@ def run(script, gcs, *arguments):
     return subprocess.Popen(
         [sys.executable, "-c", script, str(ROOT), *arguments],
         env=os.environ | gcs.environment | {"XLA_FLAGS": ""},
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -54,6 +56,33 @@ def test_a_corpus_in_a_bucket_is_read_through_faults(gcs):
     assert reading.returncode == 0, said
     assert json.loads(out.rpartition("TEXTS")[2]) == TEXTS
     assert not gcs.faults
+
+
+_REPLACED = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from common.errors import UserError
+from tasks.corpus.source import CorpusSource
+
+source = CorpusSource(sys.argv[2], splits=["train"])
+source.list_files("train")
+print("LISTED", flush=True)
+input()
+try:
+    source.peek("train")
+except UserError as error:
+    print("REFUSED", error.setting)
+"""
+
+
+def test_a_file_that_is_replaced_after_it_was_listed_is_not_read(gcs):
+    gcs.put("bucket", "ro/train.txt.gz", gzip.compress(b"vechi\n"))
+    reading = run(_REPLACED, gcs, "gs://bucket/ro")
+    assert reading.stdout.readline() == "LISTED\n"
+    gcs.put("bucket", "ro/train.txt.gz", gzip.compress(b"nou\n"))
+    out, said = reading.communicate("\n", timeout=500)
+    assert reading.returncode == 0, said
+    assert out == "REFUSED gs://bucket/ro/train.txt.gz\n"
 
 
 _CACHE = """

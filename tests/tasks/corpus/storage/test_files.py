@@ -101,3 +101,14 @@ def test_a_bucket_gives_the_generation_that_was_listed(monkeypatch):
         files.read_range(file, 1, 3)
     # The same bytes under a new generation.
     assert Listing(match_files(["gs://b/*.txt"])).contents == before
+
+
+def test_a_stream_from_a_bucket_is_of_the_generation_that_was_listed(monkeypatch):
+    bucket = Bucket()
+    monkeypatch.setattr(files, "filesystem", lambda url: (bucket, url.removeprefix("gs://")))
+    (file,) = match_files(["gs://b/*.txt"])
+    with files.open_stream(file) as stream:
+        assert stream.read() == b"abc"
+    with refuses("gs://b/a.txt"), files.open_stream(file) as stream:
+        bucket.generation = "2"
+        stream.read()
