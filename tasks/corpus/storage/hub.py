@@ -15,6 +15,7 @@ import difflib
 import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from absl import logging
 
@@ -25,6 +26,8 @@ from tasks.corpus.storage.files import CorpusFile
 from tasks.corpus.storage.retry import causes
 
 PARQUET = "refs/convert/parquet"  # the branch with the hub's copies
+# Settings of a card that change which rows its files have, and their defaults.
+_ROWS = {"filters": None, "sample_by": "line"}
 
 
 @functools.lru_cache(maxsize=64)
@@ -35,7 +38,7 @@ def find_splits(
 
     Raises:
       UserError: it does not exist, is private or gated without a valid token, has no such
-        configuration, or is in another format and has no copy.
+        configuration, is in another format and has no copy, or its card changes which rows it has.
       ConnectionError: the hub cannot be reached; a retry may succeed.
     """
     import datasets
@@ -54,6 +57,7 @@ def find_splits(
                 return _copy_in_parquet(corpus, config, revision, why="")
         raise _explain(error, corpus, config) from error
     else:
+        _check_rows(corpus, builder.config)
         urls = {
             str(s): list(addresses) for s, addresses in (builder.config.data_files or {}).items()
         }
@@ -78,6 +82,19 @@ def find_splits(
             why=f"{why}, and the hub has no copy of it in parquet",
             to_set="give its files by `files`",
         ) from error
+
+
+def _check_rows(corpus: str, config: Any) -> None:
+    """Raise UserError if a data set's card says that `datasets` gives other rows than its files."""
+    for name, default in _ROWS.items():
+        if (value := getattr(config, name, default)) != default:
+            raise UserError(
+                f"corpus {corpus!r}",
+                why=f"has {name} = {value!r} in its card, which is not applied here, so its files "
+                "would be read as other documents",
+                to_set="give its files by `files`, and choose documents by `documents`, or by "
+                "`where` of its column",
+            )
 
 
 def _say_renamed(corpus: str) -> None:

@@ -86,3 +86,17 @@ def test_a_gated_data_set_is_named_with_its_page(monkeypatch):
     assert "huggingface.co/datasets/user/c" in refusal.value.to_set
     assert "HF_TOKEN" in refusal.value.to_set
     hub.find_splits.cache_clear()
+
+
+@pytest.mark.parametrize(
+    "setting", [{"filters": [["lang", "==", "ro"]]}, {"sample_by": "paragraph"}]
+)
+def test_a_card_that_chooses_other_rows_is_refused(monkeypatch, setting):
+    config = types.SimpleNamespace(data_files={"train": [f"{WHERE}/a.txt"]}, **setting)
+    builder = types.SimpleNamespace(config=config)
+    monkeypatch.setattr(datasets, "load_dataset_builder", lambda *_, **__: builder)
+    hub.find_splits.cache_clear()
+    with refuses("corpus 'user/made'") as refusal:
+        hub.find_splits("user/made", None, COMMIT)
+    assert next(iter(setting)) in refusal.value.why
+    hub.find_splits.cache_clear()
