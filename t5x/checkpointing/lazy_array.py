@@ -24,7 +24,7 @@ from t5x.checkpointing import checksums
 # The start of tensorstore's errors that do not mean damage, and may pass.
 _TRANSIENT = re.compile(
     "UNAVAILABLE|DEADLINE_EXCEEDED|RESOURCE_EXHAUSTED|PERMISSION_DENIED|UNAUTHENTICATED|ABORTED"
-    "|CANCELLED"
+    "|CANCELLED|INTERNAL|UNKNOWN"
 )
 Index = tuple[slice, ...]
 

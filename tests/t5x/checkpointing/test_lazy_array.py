@@ -1,5 +1,6 @@
 """Arrays are read in part or completely, and a complete one is compared to its digest."""
 
+import re
 import types
 import zipfile
 
@@ -37,13 +38,22 @@ def test_buckets_are_read_and_other_storage_is_refused():
         lazy_array.storage("az://bucket/run")
 
 
-def test_unavailable_storage_is_not_damage(monkeypatch):
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "UNAVAILABLE: the bucket does not answer",
+        "INTERNAL: We encountered an internal error. Please try again.",
+        "UNKNOWN: CURL error[60] SSL peer certificate or SSH remote key was not OK",
+        "UNKNOWN: Failed to read from file [OS error 5: EIO Input/output error]",
+    ],
+)
+def test_an_error_of_storage_is_not_damage(monkeypatch, reason):
     def result():
-        raise ValueError("UNAVAILABLE: the bucket does not answer")
+        raise ValueError(reason)
 
     opened = types.SimpleNamespace(result=result)
     monkeypatch.setattr(lazy_array.ts, "open", lambda *_, **__: opened)
-    with pytest.raises(Failure, match="UNAVAILABLE"):
+    with pytest.raises(Failure, match=re.escape(reason)):
         lazy_array.from_zarr("kernel", {}, None, gaps_are_zeros=True)()
 
 
