@@ -68,7 +68,7 @@ def batches(
     file may expand to any size, so a batch is read in pieces.
 
     Raises:
-      UserError: a batch has more than so many bytes.
+      UserError: a batch has more than so many bytes, or the group fewer rows than its footer says.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -85,13 +85,17 @@ def batches(
     with _naming_damage(file), files.open_random(file, ranges) as opened:
         table = pq.ParquetFile(opened, metadata=footer, pre_buffer=not file.remote)
         pieces: list[Any] = []
+        missing = row_group.num_rows
         for piece in table.iter_batches(min(records, _PIECE), [group], columns=columns):
             pieces.append(piece)
+            missing -= piece.num_rows
             if sum(piece.nbytes for piece in pieces) > most_bytes:
                 raise too_large(file, records, most_bytes)
             if sum(piece.num_rows for piece in pieces) >= records:
                 yield _with_text(pa.concat_batches(pieces))
                 pieces = []
+        if missing:  # Arrow ends without an error where the pages of a column end
+            raise pa.ArrowInvalid(f"row group {group} lacks {missing} of {row_group.num_rows} rows")
         if pieces:
             yield _with_text(pa.concat_batches(pieces))
 
