@@ -54,6 +54,7 @@ TOKEN, LOGIN = ".cache/huggingface/token", ".config/t5x/git_login"
 # Variables that cross ssh with a run, besides those that TPU_PASS names.
 PASSED = ["MODEL_DIR"]
 SENT = "runs/.pod/sent.tgz"  # what `--send` copies, in a worker's clone
+ENDS = (signal.SIGTERM, signal.SIGHUP)  # of this process, and of its terminal
 SAVE_SECONDS = 120  # before the end of a flex-start slice its run saves
 ZONE = re.compile("[a-z]+-[a-z]+[0-9]+-[a-z0-9]+")
 
@@ -347,9 +348,13 @@ class Supervision:
 
     def __exit__(self, kind: type | None, *_: object) -> None:
         """Delete all that was asked for; after Ctrl-C leave the slice that has the run."""
+        is_interrupted = kind is not None and issubclass(kind, KeyboardInterrupt)
+        if is_interrupted:  # a terminal says more than once that it closes
+            for number in ENDS:
+                signal.signal(number, signal.SIG_IGN)
         self.unwanted = [offer.tpu for offer in self.offers]
         is_there = self.has_run and self.tpu.state not in GONE
-        if kind and issubclass(kind, KeyboardInterrupt) and is_there:
+        if is_interrupted and is_there:
             self.unwanted.remove(self.tpu)
             left = f"{self.tpu.name} in {self.tpu.zone} and its run are left: the same command"
             say_when(f"{left} goes on, or {self.tpu.call('delete')}.")
@@ -570,15 +575,14 @@ def parser(settings: dict[str, str]) -> argparse.ArgumentParser:
     return parser
 
 
-def interrupt(number: int, _: object) -> NoReturn:
+def interrupt(*_: object) -> NoReturn:
     """Take the end of the terminal, or of this process, as Ctrl-C."""
-    signal.signal(number, signal.SIG_IGN)  # a terminal says more than once that it closes
     raise KeyboardInterrupt
 
 
 def main() -> int:
     """Run a command, and return the exit status."""
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in ENDS:
         if signal.getsignal(number) == signal.SIG_DFL:  # nohup ignores it
             signal.signal(number, interrupt)
     settings, words = read_settings(), sys.argv[1:]
