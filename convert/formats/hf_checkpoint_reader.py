@@ -19,7 +19,12 @@ from t5x.checkpointing.lazy_array import LazyArray, from_numpy
 
 Reader: TypeAlias = Callable[[Path], dict[str, LazyArray]]
 _ANOTHER = "take another copy of the model"
-_DTYPES = {"F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}
+_DTYPES: dict[str, Any] = {
+    "F32": np.float32,
+    "F16": np.float16,
+    "BF16": ml_dtypes.bfloat16,
+    "I64": np.int64,  # of `position_ids`, a constant in the files of RoBERTas
+}
 
 
 def _safetensors(path: Path) -> dict[str, LazyArray]:

@@ -121,6 +121,15 @@ def test_repeated_unused_and_renamed_tensors_of_old_files_are_read(tmp_path):
     torch.save(state | positions, folder / "pytorch_model.bin")
     from_hf.write_checkpoint(folder, tmp_path / "bert_run")  # transformers reads it, too
 
+    folder = tmp_path / "roberta"
+    embeddings = published_encoder(folder, "roberta").roberta.embeddings.word_embeddings
+    positions = {"roberta.embeddings.position_ids": torch.arange(66)[None]}
+    file = folder / "model.safetensors"
+    safetensors.torch.save_file({**safetensors.torch.load_file(file), **positions}, file)
+    path = from_hf.write_checkpoint(folder, tmp_path / "roberta_run", verify_logits=False)
+    table = open_checkpoint(path)["target/token_embedder/embedding"].read()
+    np.testing.assert_array_equal(table, embeddings.weight.detach().numpy())
+
 
 def test_a_run_with_its_vocabulary_answers_in_transformers(tmp_path):
     folder = publish(tmp_path / "hf", dataclasses.replace(FAMILIES["t5_1_1"], vocab_size=2048))
