@@ -28,7 +28,7 @@ def upload(folder: Path, address: str) -> str:
     """Upload a finished conversion, replacing an earlier one at `address`; return the address.
 
     A bucket cannot rename a folder. So config.json is removed first and written last: a folder that
-    has one is complete.
+    has one is complete. The record is written first, so that an upload that broke off is replaced.
 
     Raises:
       UserError: the address holds files that no conversion wrote.
@@ -46,7 +46,7 @@ def upload(folder: Path, address: str) -> str:
             )
         if f"{top}/{_LAST}" in old:
             system.rm_file(f"{top}/{_LAST}")
-        for name in sorted(names, key=lambda name: (name == _LAST, name)):
+        for name in sorted(names, key=lambda name: (name == _LAST, name != atomic_output.RECORD)):
             system.put_file(str(folder / name), f"{top}/{name}")
         for path in old - {f"{top}/{name}" for name in names}:
             system.rm_file(path)

@@ -74,6 +74,26 @@ def test_an_upload_that_breaks_off_leaves_no_config(tmp_path, store, monkeypatch
     assert store.exists("/models/ro/config.json")
 
 
+@pytest.mark.parametrize("written", range(4))
+def test_a_first_upload_that_breaks_off_is_taken_up_again(tmp_path, store, monkeypatch, written):
+    folder = finished(tmp_path / "done")
+    (folder / "README.md").write_text("card")
+    put, files = MemoryFileSystem.put_file, []
+
+    def break_off(self, local, path, **kwargs):
+        if len(files) == written:
+            raise OSError("connection lost")
+        files.append(path)
+        return put(self, local, path, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryFileSystem, "put_file", break_off)
+        with refuses(OUT, kind=Failure):
+            bucket.upload(folder, OUT)
+    bucket.upload(folder, OUT)
+    assert len(store.find("/models/ro")) == 4
+
+
 def test_other_files_are_left_alone(tmp_path, store):
     store.pipe_file("/models/ro/thesis.tex", b"precious")
     with refuses(OUT):
