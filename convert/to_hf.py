@@ -147,7 +147,10 @@ def convert_one(run: TrainedRun, steps: list[int], options: ConversionOptions) -
 
 
 def _is_done(run: TrainedRun, steps: list[int], options: ConversionOptions) -> bool:
-    """Return whether the conversion exists; rewrite its card if only the metadata changed."""
+    """Return whether the conversion exists; if it does, write its card again.
+
+    The card has metadata and figures of evaluations, which may be newer than the conversion.
+    """
     folder, request = _folder(steps, options), _request(run, steps, options)
     record = atomic_output.read_record(folder)
     if record is None or any(record.get(key) != value for key, value in request.items()):
@@ -155,10 +158,10 @@ def _is_done(run: TrainedRun, steps: list[int], options: ConversionOptions) -> b
     if options.verify and record["proof"] is None:
         return False
     print(f"{folder} is done.")
-    if record != (described := record | options.metadata.record()):
-        tree = t5x_params.open_tree([run.checkpoints[step] for step in steps])
-        card.write(folder, run, described, t5x_params.check_network(tree, options.sizes))
-        atomic_output.write_record(folder, described)
+    record |= options.metadata.record()
+    tree = t5x_params.open_tree([run.checkpoints[step] for step in steps])
+    card.write(folder, run, record, t5x_params.check_network(tree, options.sizes))
+    atomic_output.write_record(folder, record)
     return True
 
 

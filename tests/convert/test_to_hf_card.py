@@ -71,3 +71,17 @@ def test_another_licence_writes_the_card_alone(run_folder, folder, capsys):
     after = {path.name: os.stat(path).st_mtime_ns for path in folder.iterdir()}
     changed = {name for name in after if after[name] != before[name]}
     assert changed == {"README.md", "conversion.json"}
+
+
+def test_figures_that_are_newer_than_the_conversion_get_into_the_card(run_folder, tmp_path):
+    run = shutil.copytree(run_folder, tmp_path / "run")
+    command = [str(run), "--formats", "pytorch", "--no_verify"]
+    assert converter.main(command) == 0
+    folder = tmp_path / "run_hf" / "checkpoint_3"
+    before = os.stat(folder / "model.safetensors").st_mtime_ns
+    (run / "inference_eval").mkdir()
+    metrics = run / "inference_eval" / "evaluation_ron_Latn-metrics.jsonl"
+    metrics.write_text('{"step": 3, "words": 0.1875}\n')
+    assert converter.main(command) == 0
+    assert os.stat(folder / "model.safetensors").st_mtime_ns == before
+    assert "| words | 0.1875 |" in (folder / "README.md").read_text()
