@@ -55,7 +55,8 @@ def loss_curve(run: Path, up_to: int | None = None) -> dict[str, list[tuple[int,
 
 def evaluations(run: Path, up_to: int | None = None) -> dict[str, tuple[int, dict[str, float]]]:
     """Return the last step and metrics of decoded text by task; `run` may be an epath."""
-    folder, last = run / "inference_eval", {}
+    folder = run / "inference_eval"
+    last: dict[str, tuple[int, dict[str, float]]] = {}
     for path in sorted(folder.glob(f"*{_METRICS}")) if folder.is_dir() else []:
         for line in path.read_bytes().splitlines():
             try:
@@ -66,7 +67,9 @@ def evaluations(run: Path, up_to: int | None = None) -> dict[str, tuple[int, dic
             numbers = {k: v for k, v in values.items() if isinstance(v, int | float)}
             numbers = {k: v for k, v in numbers.items() if abs(v) <= sys.float_info.max}
             if numbers and (up_to is None or step <= up_to):
-                last[path.name.removesuffix(_METRICS)] = (step, numbers)
+                task, result = path.name.removesuffix(_METRICS), (step, numbers)
+                # Lines are in the order of evaluations, and the newer one of a step counts.
+                last[task] = max(result, last.get(task, result), key=lambda entry: entry[0])
     return last
 
 

@@ -1,5 +1,6 @@
 """Losses are read from a run's TensorBoard files, by the folder that logged them."""
 
+import json
 import struct
 
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
@@ -59,6 +60,14 @@ def test_evaluations_are_the_last_metrics_of_each_task_up_to_the_checkpoint(tmp_
     assert loss_curve.evaluations(tmp_path) == {"a.b": (3, {"f1": 0.9})}
     assert loss_curve.evaluations(tmp_path, up_to=0) == {}
     assert loss_curve.evaluations(tmp_path / "absent") == {}
+
+
+def test_the_last_step_counts_in_whatever_order_checkpoints_were_evaluated(tmp_path):
+    (tmp_path / "inference_eval").mkdir()
+    values = ((2, 0.5), (3, 0.6), (3, 0.7), (1, 0.1))
+    lines = [json.dumps({"step": step, "f1": f1}) for step, f1 in values]
+    (tmp_path / "inference_eval" / "a-metrics.jsonl").write_text("\n".join(lines))
+    assert loss_curve.evaluations(tmp_path) == {"a": (3, {"f1": 0.7})}
 
 
 def test_figures_of_a_pretrained_run_do_not_make_it_a_fine_tuned_one(tmp_path):
