@@ -195,7 +195,7 @@ class CardContent:
         heads, width = sizes.num_heads, sizes.axis("A") // sizes.num_heads
         steps = ", ".join(f"{step:,}" for step in record["steps"])
         is_single = len(record["steps"]) == 1
-        tokenizer = "AutoTokenizer (ids are the trainer's)"
+        tokenizer = "AutoTokenizer" + (" (ids are the trainer's)" if record["proof"] else "")
         return {
             "Parameters": f"{record['parameters']:,}",
             "Network": f"{record['family']}, {sizes.summary()}",

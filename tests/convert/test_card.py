@@ -56,6 +56,11 @@ def test_the_body_says_steps_proof_loss_and_gin():
     assert "Rounding the weights" in page(proof=PROOF | {"largest_difference_from_float32": 0.01})
 
 
+def test_the_ids_of_the_tokenizer_are_the_trainers_only_if_they_were_compared():
+    assert "ids are the trainer's" in page()
+    assert "ids are the trainer's" not in page(proof=None)
+
+
 def test_the_card_of_a_classifier_says_what_stands_for_each_label():
     text = page(labels={"mails": {"yes | no": "y", "так": "t"}})
     assert "| yes \\| no | y |" in text
