@@ -164,7 +164,12 @@ class CardContent:
         return "text-generation" if self._generates else "fill-mask"
 
     def _results(self) -> list[huggingface_hub.EvalResult]:
-        """Return the last losses and metrics, without baselines, deviations and confusions."""
+        """Return the last losses and metrics, without baselines, deviations and confusions.
+
+        A mean of checkpoints has none, since only single checkpoints are evaluated.
+        """
+        if len(self.record["steps"]) > 1:
+            return []
         last = {name: points[-1] for name, points in self.curves.items() if points}
         if len(last) > 1:
             last.pop("train", None)  # a mean of the last steps
@@ -195,13 +200,14 @@ class CardContent:
         heads, width = sizes.num_heads, sizes.axis("A") // sizes.num_heads
         steps = ", ".join(f"{step:,}" for step in record["steps"])
         is_single = len(record["steps"]) == 1
+        mean = f"the mean of steps {steps}; losses and metrics are of single checkpoints"
         tokenizer = "AutoTokenizer" + (" (ids are the trainer's)" if record["proof"] else "")
         return {
             "Parameters": f"{record['parameters']:,}",
             "Network": f"{record['family']}, {sizes.summary()}",
             "Heads": f"{heads} of {width}, feed-forward {sizes.mlp_dim}",
             "Vocabulary": f"{sizes.vocab_size:,}",
-            "Checkpoint": f"after {steps} steps" if is_single else f"the mean of steps {steps}",
+            "Checkpoint": f"after {steps} steps" if is_single else mean,
             "Weights": f"{record['dtype']}: {', '.join(self.files)}",
             "Tokenizer": tokenizer if record["tokenizer"] else "none was converted",
             **self._texts(),

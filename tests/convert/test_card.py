@@ -56,6 +56,14 @@ def test_the_body_says_steps_proof_loss_and_gin():
     assert "Rounding the weights" in page(proof=PROOF | {"largest_difference_from_float32": 0.01})
 
 
+def test_losses_and_metrics_are_no_results_of_a_mean_of_checkpoints():
+    measured = {"curves": {"train": [(300, 4.25)]}, "evaluations": {"mails": (300, {"f1": 0.5})}}
+    text = page(steps=(100, 300), **measured)
+    assert "losses and metrics are of single checkpoints" in text
+    assert "model-index" not in metadata(text)
+    assert "model-index" in metadata(page(**measured))
+
+
 def test_the_ids_of_the_tokenizer_are_the_trainers_only_if_they_were_compared():
     assert "ids are the trainer's" in page()
     assert "ids are the trainer's" not in page(proof=None)
