@@ -106,23 +106,27 @@ def torch_logits(model: Any, sizes: Sizes, batch: dict[str, np.ndarray]) -> np.n
     return logits.float().numpy()
 
 
-def examples(model: Any, folder: Path, sizes: Sizes, texts: Sequence[str]) -> list[list[str]]:
-    """Return pairs of a text and the model's output, made by the code that the card shows."""
+def examples(folder: Path, sizes: Sizes, texts: Sequence[str]) -> list[list[str]]:
+    """Return pairs of a text and the model's output, made by the code that the card shows.
+
+    That code loads the model in the dtype of the folder.
+    """
     if not texts:
         return []
     if not isinstance(sizes, EncoderDecoderSizes):
         return _filled(folder, texts)
-    return [list(pair) for pair in zip(texts, _generated(model, folder, texts), strict=False)]
+    return [list(pair) for pair in zip(texts, _generated(folder, texts), strict=False)]
 
 
-def _generated(model: Any, folder: Path, texts: Sequence[str]) -> list[str]:
+def _generated(folder: Path, texts: Sequence[str]) -> list[str]:
     """Return outputs as the folder generates, or else greedy ones, sentinels included.
 
     Return none of them if one has an id that the tokenizer lacks, as untrained models may.
     """
-    from transformers import AutoTokenizer
+    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
     tokens: Any = AutoTokenizer.from_pretrained(folder)
+    model: Any = AutoModelForSeq2SeqLM.from_pretrained(folder)
     settled = generates_by_itself(read_json(folder, "generation_config.json"))
     inputs = tokens(list(texts), return_tensors="pt", padding=True, truncation=settled)
     ids = model.generate(**inputs, **({} if settled else generation(texts)))

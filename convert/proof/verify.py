@@ -121,10 +121,11 @@ def verify(
     if vocabulary:
         facts["tokenizer_texts"] = same_ids.compare(vocabulary, folder, odd_texts()).texts
     batch = probe_batch(sizes)
-    model = torch_logits.load_network(folder, sizes)
     *_, counted = batch.values()
     real = counted > 0
+    model = torch_logits.load_network(folder, sizes)
     theirs = torch_logits.torch_logits(model, sizes, batch)[real]
+    del model  # the trainer's weights take its place
     ours = trainer_logits(paths, sizes, dtype, batch)[real]
     facts["largest_difference"] = compare(ours, theirs)
     facts["largest_logit"] = float(np.abs(ours).max())
@@ -132,5 +133,5 @@ def verify(
         unrounded = trainer_logits(paths, sizes, "float32", batch)[real]
         facts["largest_difference_from_float32"] = float(np.abs(unrounded - theirs).max())
     if vocabulary:
-        facts["examples"] = torch_logits.examples(model, folder, sizes, texts)
+        facts["examples"] = torch_logits.examples(folder, sizes, texts)
     return facts

@@ -37,7 +37,12 @@ def folder(run_folder):
     return run_folder.parent / "run_hf" / "checkpoint_3"
 
 
-def test_the_code_of_the_card_prints_what_the_card_says(folder, monkeypatch):
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_code_of_the_card_prints_what_the_card_says(run_folder, tmp_path, monkeypatch, dtype):
+    """Also of a folder whose weights are loaded, and multiplied, in bfloat16."""
+    command = [str(run_folder), "--formats", "pytorch", "--dtype", dtype, "--out", str(tmp_path)]
+    assert converter.main(command) == 0
+    folder = tmp_path / "checkpoint_3"
     monkeypatch.chdir(folder)
     card = (folder / "README.md").read_text()
     code = re.search(r"```python\n(.*?)```", card, re.S)[1]
