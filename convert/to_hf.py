@@ -104,12 +104,23 @@ def _request(run: TrainedRun, steps: list[int], options: ConversionOptions) -> d
     return json.loads(json.dumps(request))
 
 
-def _formats(sizes: Sizes, requested: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the requested formats that the network has; raise UserError if there are none."""
+def _formats(sizes: Sizes, options: ConversionOptions) -> tuple[str, ...]:
+    """Return the requested formats that the network has.
+
+    Raises:
+      UserError: there are none, or the verification has no weights to load.
+    """
     has_flax = sizes.family in _FLAX_FAMILIES
-    if not (formats := tuple(name for name in requested if has_flax or name != "flax")):
+    if not (formats := tuple(name for name in options.formats if has_flax or name != "flax")):
         raise UserError(
             "--formats", "flax", f"but this is {sizes.family}, not T5 or mT5", "leave it out"
+        )
+    if options.verify and "pytorch" not in formats:
+        raise UserError(
+            "--formats",
+            "flax",
+            "but the logits are compared with those of PyTorch's weights",
+            "set it to pytorch flax, or give --no_verify",
         )
     return formats
 
@@ -126,7 +137,7 @@ def convert_one(run: TrainedRun, steps: list[int], options: ConversionOptions) -
     paths = [run.checkpoints[step] for step in steps]
     tree = t5x_params.open_tree(paths)
     sizes = t5x_params.check_network(tree, options.sizes)
-    options = dataclasses.replace(options, formats=_formats(sizes, options.formats))
+    options = dataclasses.replace(options, formats=_formats(sizes, options))
     parameters = sum(math.prod(array.shape) for array in tree.values())
     needed = parameters * DTYPES[options.dtype].itemsize * len(options.formats)
     atomic_output.check_replaceable(folder)

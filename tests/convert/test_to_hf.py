@@ -108,6 +108,16 @@ def test_a_run_is_converted_by_its_own_gin_and_then_skipped(run_folder, capsys):
     assert proof["largest_difference"] < 1e-4 < proof["largest_difference_from_float32"]
 
 
+def test_flax_alone_is_written_if_nothing_is_to_be_verified(run_folder, capsys):
+    """transformers 5 loads PyTorch's weights only."""
+    flags = ("--vocabulary", "none", "--formats", "flax")
+    assert "--formats is 'flax'" in refusal(capsys, run_folder, *flags)
+    assert convert(run_folder, *flags, "--no_verify") == 0
+    folder = run_folder.parent / "run_hf" / "checkpoint_25"
+    assert (folder / "flax_model.msgpack").exists()
+    assert not (folder / "model.safetensors").exists()
+
+
 def test_another_request_or_run_is_converted_again(tmp_path, capsys):
     """Nothing of an earlier request stays: family, vocabulary, or a run that is started again."""
     sizes = dataclasses.replace(FAMILIES["t5_1_1"], vocab_size=2048)
