@@ -476,6 +476,9 @@ class T5Gemma2Sizes(EncoderDecoderSizes):
     def _read(cls, config: Mapping[str, Any]) -> dict[str, Any]:
         divided = {"query_pre_attn_scalar": 256, **config}  # transformers' default
         _check_constant(divided, "query_pre_attn_scalar", config["head_dim"], "t5gemma2")
+        dropped = {"attention_dropout": 0.0, **config}
+        rate = config.get("dropout_rate", 0.0)  # of the trainer's attention, too
+        _check_constant(dropped, "attention_dropout", rate, "t5gemma2")
         theta = {"rope_type": "default", "rope_theta": 1_000_000.0}
         theta |= (config.get("rope_parameters") or {}).get(_ALL_TOKENS) or {}
         _check_constant(theta, "rope_type", "default", "t5gemma2")

@@ -151,6 +151,8 @@ def gemma(*, without="", top=None, **settings):
         (gemma(query_pre_attn_scalar=24), "query_pre_attn_scalar", 24),
         (gemma(final_logit_softcapping=30.0), "final_logit_softcapping", 30.0),
         (gemma(attention_bias=True), "attention_bias", True),
+        (gemma(top={"attention_dropout": 0.5}), "attention_dropout", 0.5),
+        (gemma(top={"dropout_rate": 0.5}), "attention_dropout", 0.0),
         (gemma(rope_parameters={"full_attention": {"rope_type": "linear"}}), "rope_type", "linear"),
         *(
             (gemma(rope_parameters={"full_attention": {"rope_theta": base}}), "rope_theta", base)
