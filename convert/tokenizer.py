@@ -9,6 +9,7 @@ A T5 has a vocabulary of its run, an encoder the folder of a tokenizer.
 import functools
 import hashlib
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 from etils import epath
 
 from common import small_files, special_tokens
-from common.errors import UserError
+from common.errors import UserError, first_line
 from convert.formats.sentencepiece_model import SENTINEL, read_bytes, read_model
 from convert.formats.sentencepiece_normalizer import user_symbols
 from convert.formats.tokenizer_files import NUM_BYTE_IDS, write_byte_tokenizer, write_tokenizer
@@ -32,6 +33,7 @@ FILES = (
 )
 _TOKENIZER, TOKENIZER_CONFIG, *_ = FILES
 _ROLES = ("pad", "cls", "sep", "bos", "eos")
+_RESTORE = "restore the tokenizer's folder"
 
 
 class TrainedVocabulary(NamedTuple):
@@ -163,10 +165,22 @@ class TokenizerFolder(NamedTuple):
         return f"{content['model']['type']} with words of {words}"
 
     def load(self) -> Any:
-        """Return the tokenizer as it encodes a corpus, where special tokens are ordinary text."""
+        """Return the tokenizer as it encodes a corpus, where special tokens are ordinary text.
+
+        Raise UserError if its file is damaged.
+        """
         import tokenizers
 
-        loaded = tokenizers.Tokenizer.from_str((epath.Path(self.path) / _TOKENIZER).read_text())
+        path = epath.Path(self.path) / _TOKENIZER
+        with small_files.parsing(path, _RESTORE):
+            source = small_files.read_text(path)
+        try:
+            loaded = tokenizers.Tokenizer.from_str(source)
+        except Exception as error:  # tokenizers raises plain Exception
+            why = f"is nothing that tokenizers {tokenizers.__version__} reads"
+            raise UserError(
+                os.fspath(path), why=f"{why}: {first_line(error)}", to_set=_RESTORE
+            ) from error
         loaded.encode_special_tokens = True
         loaded.no_truncation()
         loaded.no_padding()
@@ -207,7 +221,7 @@ class TokenizerFolder(NamedTuple):
 
     def _json(self, name: str) -> dict[str, Any]:
         path = epath.Path(self.path) / name
-        with small_files.parsing(path, "restore the tokenizer's folder"):
+        with small_files.parsing(path, _RESTORE):
             return small_files.read_json(path) if path.is_file() else {}
 
 

@@ -28,6 +28,14 @@ def test_special_ids_of_an_encoder_are_those_that_its_tokenizer_names(tmp_path):
         found.config_ids(BertSizes(59))
 
 
+@pytest.mark.parametrize("content", ["", "{}", '{"version": "1.0", "model": {', "[]"])
+def test_a_damaged_tokenizer_is_refused(tmp_path, content):
+    folder = TokenizerFolder(words(tmp_path))
+    (tmp_path / "tokenizer.json").write_text(content)
+    with refuses(tmp_path / "tokenizer.json"):
+        folder.config_ids(BertSizes(60))
+
+
 def test_only_files_of_a_tokenizer_are_copied(tmp_path):
     words(tmp_path / "from")
     (tmp_path / "from/notes.txt").write_text("private")
