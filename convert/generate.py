@@ -23,8 +23,11 @@ from typing import Any
 from common import arguments
 from common.errors import UserError, guarded
 from common.printable import printable
+from convert.formats.hf_checkpoint_reader import read_json
+from convert.formats.sentencepiece_model import MODEL_FILES
 from convert.proof.same_ids import sentinel_ids
 from convert.proof.torch_logits import MASK, load_torch
+from convert.tokenizer import FILES
 
 ENDS = (".", "!", "?", "”")
 
@@ -36,6 +39,11 @@ class TextGenerator:
         from transformers import AutoTokenizer
 
         folder = last_converted(folder)
+        if not read_json(folder, "config.json").get("is_encoder_decoder"):
+            raise UserError(str(folder), why="holds no T5, and others write no text")
+        if not any((folder / name).is_file() for name in (*FILES, *MODEL_FILES)):
+            to_set = "convert the run without --vocabulary none"
+            raise UserError(str(folder), why="holds no tokenizer", to_set=to_set)
         self.tokenizer: Any = AutoTokenizer.from_pretrained(folder)
         self.model = load_torch(folder)
         self.sentinels = sentinel_ids(self.tokenizer)

@@ -6,7 +6,7 @@ import pytest
 
 from convert import generate
 from convert.formats.tokenizer_files import write_byte_tokenizer, write_tokenizer
-from fakes.convert_fakes import FAMILIES, arrays, write_folder
+from fakes.convert_fakes import ENCODERS, FAMILIES, arrays, write_folder
 from fakes.paths import ROOT
 from fakes.refuses import refuses
 
@@ -58,6 +58,15 @@ def test_a_model_without_sentinels_fills_in_nothing(tmp_path, capsys):
     with pytest.raises(SystemExit, match="2"):
         generate.main([str(tmp_path), "Ana are <extra_id_0> mere."])
     assert "has no <extra_id_0>" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("network", ["bert", "t5_1_1"])
+def test_a_folder_that_cannot_write_a_text_is_refused(tmp_path, network):
+    """An encoder, and weights without a tokenizer."""
+    sizes = (FAMILIES | ENCODERS)[network]
+    write_folder(tmp_path, sizes, arrays(sizes))
+    with refuses(tmp_path):
+        generate.main([str(tmp_path), "Ana are"])
 
 
 def test_a_seed_gives_the_same_continuation_and_another_gives_another(converted):
