@@ -93,10 +93,10 @@ def last_converted(folder: Path) -> Path:
     if (folder / "config.json").is_file():
         return folder
     steps = {}
-    for path in folder.glob("checkpoint_*/config.json"):
+    for path in sorted(folder.glob("checkpoint_*/config.json"), reverse=True):
         number = path.parent.name.split("_")[1]
         if number.isdigit():
-            steps[int(number)] = path.parent
+            steps[int(number)] = path.parent  # a checkpoint itself comes after its mean with others
     if not steps:
         raise UserError(
             str(folder), why="holds no converted model", to_set="make one with convert/convert.sh"

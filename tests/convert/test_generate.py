@@ -33,9 +33,9 @@ def offline(monkeypatch):
 
 
 def test_the_last_converted_checkpoint_is_taken(tmp_path):
-    for step in (5, 20):
-        (tmp_path / f"checkpoint_{step}").mkdir()
-        (tmp_path / f"checkpoint_{step}" / "config.json").write_text("{}")
+    for name in ("5", "20", "20_mean_of_2"):  # a mean is taken if it is named
+        (tmp_path / f"checkpoint_{name}").mkdir()
+        (tmp_path / f"checkpoint_{name}" / "config.json").write_text("{}")
     (tmp_path / "checkpoint_100").mkdir()  # not converted
     assert generate.last_converted(tmp_path) == tmp_path / "checkpoint_20"
     assert generate.last_converted(tmp_path / "checkpoint_5") == tmp_path / "checkpoint_5"
