@@ -5,6 +5,7 @@ PyTorch's names and axes. A Flax file is read whole.
 """
 
 import dataclasses
+import zipfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -56,8 +57,9 @@ def _bin(path: Path) -> dict[str, LazyArray]:
     """Map the tensors of a torch file; no code in it is run."""
     import torch
 
+    mmap = zipfile.is_zipfile(path)  # torch before 1.6 wrote files that cannot be mapped
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        state = torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
     except Exception as error:  # another kind of file may raise anything
         raise UserError(
             str(path), why=f"is not a torch weights file, or is truncated ({first_line(error)})"

@@ -35,6 +35,16 @@ def test_shards_are_read_through_their_index(tmp_path, file_name):
         HfCheckpoint.open(folder)
 
 
+def test_files_of_old_releases_of_torch_are_read(tmp_path):
+    folder = publish(tmp_path / "hf", FAMILIES["t5_1_1"])
+    state = safetensors.torch.load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    torch.save(state, folder / "pytorch_model.bin", _use_new_zipfile_serialization=False)
+    found = HfCheckpoint.open(folder).arrays
+    assert found.keys() == state.keys()
+    assert all(np.array_equal(found[name].read(), state[name]) for name in state)
+
+
 @pytest.mark.parametrize(
     ("tokenizer", "number"),
     [
