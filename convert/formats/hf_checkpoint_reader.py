@@ -64,7 +64,8 @@ def _bin(path: Path) -> dict[str, LazyArray]:
         raise UserError(
             str(path), why=f"is not a torch weights file, or is truncated ({first_line(error)})"
         ) from error
-    if not all(isinstance(tensor, torch.Tensor) for tensor in dict(state).values()):
+    tensors = state.values() if isinstance(state, dict) else [None]
+    if not all(isinstance(tensor, torch.Tensor) for tensor in tensors):
         raise UserError(
             str(path),
             why="holds more than tensors by name",

@@ -45,6 +45,14 @@ def test_files_of_old_releases_of_torch_are_read(tmp_path):
     assert all(np.array_equal(found[name].read(), state[name]) for name in state)
 
 
+@pytest.mark.parametrize("content", [torch.zeros(3), {"step": 5}, [torch.zeros(3)]])
+def test_a_torch_file_of_something_else_is_refused(tmp_path, content):
+    (tmp_path / "config.json").write_text("{}")
+    torch.save(content, tmp_path / "pytorch_model.bin")
+    with refuses(tmp_path / "pytorch_model.bin"):
+        HfCheckpoint.open(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("tokenizer", "number"),
     [
