@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from convert.run.model_dir import TrainedRun, prefix_of
 from convert.run.published import scalars_only, without_local_paths
 from convert.sizes import EncoderDecoderSizes, Sizes, T5Gemma2Sizes
 
-_PICTURE = "loss.png"
+_PICTURE, _EVENTS = "loss.png", "runs"
 _MOST_ROWS = 12  # most rows of the table of losses
 
 
@@ -65,10 +66,11 @@ def write(folder: Path, run: TrainedRun, record: dict[str, Any], sizes: Sizes) -
     `record` is the record of the conversion, with the metadata of a `CardMetadata`.
     """
     home, up_to = epath.Path(run.folder), record["steps"][-1]
+    shutil.rmtree(folder / _EVENTS, ignore_errors=True)  # of an earlier card
     for i, path in enumerate(loss_curve.event_files(home)):
         # A file's name has the host's name, and its texts have paths.
         name = ".".join([*path.name.split(".")[:4], str(i)])
-        copy = folder / "runs" / path.parent.relative_to(home) / name
+        copy = folder / _EVENTS / path.parent.relative_to(home) / name
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_bytes(scalars_only(path.read_bytes()))
     curves = loss_curve.loss_curve(home, up_to)

@@ -15,6 +15,7 @@ from transformers import pipeline
 from convert import __main__ as converter
 from fakes.convert_fakes import FAMILIES, write_run
 from fakes.paths import ROOT
+from t5x.monitoring import metric_writers
 
 TEXTS = ("Ana are <extra_id_0> mere.", "Copiii merg la <extra_id_0> în zori.")
 
@@ -78,15 +79,25 @@ def test_another_licence_writes_the_card_alone(run_folder, folder, capsys):
     assert changed == {"README.md", "conversion.json"}
 
 
+def write_loss(run, name):
+    writer = metric_writers.TensorBoardWriter(str(run), name)
+    writer.write_scalars(3, {"loss": 2.5})
+    writer.close()
+
+
 def test_figures_that_are_newer_than_the_conversion_get_into_the_card(run_folder, tmp_path):
     run = shutil.copytree(run_folder, tmp_path / "run")
+    write_loss(run, "train")
     command = [str(run), "--formats", "pytorch", "--no_verify"]
     assert converter.main(command) == 0
     folder = tmp_path / "run_hf" / "checkpoint_3"
     before = os.stat(folder / "model.safetensors").st_mtime_ns
+    write_loss(run, "mini")  # before train in the order of names
     (run / "inference_eval").mkdir()
     metrics = run / "inference_eval" / "evaluation_ron_Latn-metrics.jsonl"
     metrics.write_text('{"step": 3, "words": 0.1875}\n')
     assert converter.main(command) == 0
     assert os.stat(folder / "model.safetensors").st_mtime_ns == before
     assert "| words | 0.1875 |" in (folder / "README.md").read_text()
+    parents = [path.parent.name for path in folder.glob("runs/**/events*")]
+    assert sorted(parents) == ["mini", "train"], "each file once"
