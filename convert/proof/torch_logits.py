@@ -121,7 +121,8 @@ def examples(folder: Path, sizes: Sizes, texts: Sequence[str]) -> list[list[str]
 def _generated(folder: Path, texts: Sequence[str]) -> list[str]:
     """Return outputs as the folder generates, or else greedy ones, sentinels included.
 
-    Return none of them if one has an id that the tokenizer lacks, as untrained models may.
+    Return none of them if one has an id that the tokenizer lacks, as untrained models may, or if
+    the folder generates several for each text.
     """
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
@@ -130,7 +131,7 @@ def _generated(folder: Path, texts: Sequence[str]) -> list[str]:
     settled = generates_by_itself(read_json(folder, "generation_config.json"))
     inputs = tokens(list(texts), return_tensors="pt", padding=True, truncation=settled)
     ids = model.generate(**inputs, **({} if settled else generation(texts)))
-    if int(ids.max()) >= len(tokens):  # a row of the embedding without a piece
+    if int(ids.max()) >= len(tokens) or len(ids) > len(texts):
         return []
     outputs = tokens.batch_decode(ids, skip_special_tokens=settled)
     return [text.replace("<pad>", "").strip() for text in outputs]

@@ -79,6 +79,16 @@ def test_another_licence_writes_the_card_alone(run_folder, folder, capsys):
     assert changed == {"README.md", "conversion.json"}
 
 
+def test_several_outputs_of_a_text_are_not_shown_as_those_of_others(run_folder, tmp_path):
+    run = shutil.copytree(run_folder, tmp_path / "run")
+    settings = {"num_beams": 2, "num_return_sequences": 2}
+    (run / "generation_config.json").write_text(json.dumps(settings))
+    assert converter.main([str(run), "--formats", "pytorch"]) == 0
+    folder = tmp_path / "run_hf" / "checkpoint_3"
+    assert json.loads((folder / "conversion.json").read_text())["examples"] == []
+    assert "These weights print" not in (folder / "README.md").read_text()
+
+
 def write_loss(run, name):
     writer = metric_writers.TensorBoardWriter(str(run), name)
     writer.write_scalars(3, {"loss": 2.5})
