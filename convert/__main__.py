@@ -25,15 +25,15 @@ from pathlib import Path
 from etils import epath
 
 from common import arguments
-from common.errors import ROOT, guarded
+from common.errors import ROOT, UserError, guarded
 from common.gin_reader import Bindings
 from convert import bucket, from_hf, hub, publishable, to_hf
 from convert.card import CardMetadata
 from convert.hub import language_code, license_id
-from convert.proof.torch_logits import MASK
+from convert.proof.torch_logits import ENCODER_MASK, MASK
 from convert.run import loss_curve, model_dir
 from convert.sizes import T5Sizes
-from convert.tokenizer import TrainedVocabulary, Vocabulary
+from convert.tokenizer import TokenizerFolder, TrainedVocabulary, Vocabulary
 
 
 def _arguments(argv: list[str]) -> argparse.Namespace:
@@ -86,6 +86,8 @@ def _add_published(parser: argparse.ArgumentParser) -> None:
 def _options(run: model_dir.TrainedRun, args: argparse.Namespace) -> to_hf.ConversionOptions:
     choices = (args.config, args.vocabulary, args.model_type)
     sizes, bindings, vocabulary = publishable.describe(run, *choices)
+    if isinstance(vocabulary, TokenizerFolder):
+        _check_masks(args.examples or (), vocabulary)
     return to_hf.ConversionOptions(
         sizes=sizes,
         out=Path(args.out or f"{run.folder if run.local else run.name}_hf"),
@@ -103,6 +105,15 @@ def _options(run: model_dir.TrainedRun, args: argparse.Namespace) -> to_hf.Conve
             hub.dataset_licenses(args.datasets),
         ),
     )
+
+
+def _check_masks(examples: Iterable[str], vocabulary: TokenizerFolder) -> None:
+    """Raise UserError for an example in which an encoder has nothing to fill in."""
+    masks = (ENCODER_MASK, vocabulary.roles.get("mask", ENCODER_MASK))
+    for text in examples:
+        if not any(mask in text for mask in masks):
+            why = f"but has no {ENCODER_MASK}, and an encoder fills in nothing else"
+            raise UserError("--examples", text, why, f"write {ENCODER_MASK} in place of a word")
 
 
 def _prefixed(run: model_dir.TrainedRun, texts: Iterable[str]) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from convert import weight_map
 from convert.formats.hf_checkpoint_reader import read_json
 from convert.sizes import BertSizes, EncoderDecoderSizes, Sizes
 
-MASK = "<extra_id_0>"
+MASK, ENCODER_MASK = "<extra_id_0>", "[MASK]"
 
 
 def generates_by_itself(settings: Mapping[str, Any]) -> bool:
@@ -144,7 +144,7 @@ def _filled(folder: Path, texts: Sequence[str]) -> list[list[str]]:
     fill: Any = pipeline("fill-mask", str(folder), top_k=1)
     mask, pairs = fill.tokenizer.mask_token, []
     for text in texts:
-        masked = best = text.replace("[MASK]", mask)
+        masked = best = text.replace(ENCODER_MASK, mask)
         if mask not in masked:
             continue
         predicted = fill(masked)

@@ -228,6 +228,7 @@ def test_xlm_r_stays_xlm_r_by_its_tokenizer(tmp_path):
     [
         ("bert", None, ["--formats", "flax"], "--formats is 'flax'"),
         ("bert", "remove", [], "holds no tokenizer.json; give the trained one"),
+        ("bert", None, ["--examples", "ana are"], "--examples is 'ana are', but has no [MASK]"),
         ("roberta", "padding", [], "pads with id 0, but transformers counts the positions"),
     ],
 )
