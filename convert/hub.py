@@ -11,6 +11,8 @@ from pathlib import Path
 from common.arguments import check_hub_token
 from common.errors import Failure, UserError, first_line, without_hub
 from convert import atomic_output
+from convert.formats.sentencepiece_model import MODEL_FILES
+from convert.tokenizer import FILES
 
 # From https://huggingface.co/docs/hub/repositories-licenses and the hub's own API, 2026.
 LICENSES = """
@@ -30,6 +32,7 @@ _TIMEOUT_S = 10.0
 # Files that transformers reads as the weights of a repository.
 _WEIGHTS = ["model*.safetensors", "pytorch_model*.bin", "flax_model*.msgpack", "tf_model*.h5"]
 _WEIGHTS += [f"{name}.index.json" for name in _WEIGHTS]
+_TOKENIZER = [*FILES, *MODEL_FILES]  # and as its tokenizer
 _NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*", re.ASCII)
 
 
@@ -181,8 +184,9 @@ def check_access(name: str) -> None:
 def upload(folder: Path, name: str, private: bool | None = None) -> str:
     """Upload a finished conversion, creating the repository if needed; return its address.
 
-    Weights that the repository has already are replaced, in whatever format they are. `private`
-    says whether a new repository is hidden; None leaves that to the default of its owner.
+    Weights that the repository has already are replaced, in whatever format they are, and so is its
+    tokenizer if the folder has one. `private` says whether a new repository is hidden; None leaves
+    that to the default of its owner.
 
     Raises:
       Failure: the hub refuses or cannot be reached.
@@ -195,9 +199,10 @@ def upload(folder: Path, name: str, private: bool | None = None) -> str:
     api, step = HfApi(), record["steps"][-1]
     try:
         api.create_repo(name, private=private, exist_ok=True)
+        old = [*_WEIGHTS, *(_TOKENIZER if record["tokenizer"] else [])]
         message = f"Step {step}"
         api.upload_folder(
-            folder_path=folder, repo_id=name, commit_message=message, delete_patterns=_WEIGHTS
+            folder_path=folder, repo_id=name, commit_message=message, delete_patterns=old
         )
     except _errors() as error:
         raise Failure(

@@ -13,7 +13,7 @@ import pytest
 
 from common.errors import Failure
 from convert import __main__ as converter
-from convert import hub
+from convert import atomic_output, hub
 from convert.tokenizer import TrainedVocabulary
 from fakes.convert_fakes import FAMILIES, arrays, refusal, write_folder
 from fakes.hub_server import HubStandIn
@@ -115,6 +115,20 @@ def test_old_weights_do_not_stay_beside_new_ones(connected, checkpoint):
     publish(checkpoint, "--vocabulary", "none", "--formats", "pytorch")
     written = uploaded(checkpoint.parents[1] / "run_hf" / "checkpoint_25")
     assert connected.files == written | dict.fromkeys(others, b"old")
+
+
+def test_an_old_tokenizer_does_not_stay_beside_a_new_one(connected, tmp_path):
+    """Its special tokens would be those of the new one."""
+    old = ["special_tokens_map.json", "added_tokens.json", "spiece.model"]
+    connected.files |= dict.fromkeys(old, b"old")
+    folder = tmp_path / "checkpoint_1"
+    folder.mkdir()
+    (folder / "tokenizer.json").write_text("{}")
+    for has_tokenizer in (False, True):
+        atomic_output.write_record(folder, {"steps": [1], "tokenizer": has_tokenizer})
+        hub.upload(folder, "user/name")
+        assert [name in connected.files for name in old] == [not has_tokenizer] * 3
+    assert connected.files["tokenizer.json"] == b"{}"
 
 
 def test_no_right_to_write_is_one_sentence_and_the_conversion_stays(connected, checkpoint):
