@@ -99,8 +99,8 @@ _GENERATE = [
     "    print(text.strip())",
 ]
 _NO_IMAGES = (
-    "This model reads text alone. Its class wants a network of images, so the folder has a tiny "
-    "one of zeros, which text never reaches."
+    "This model needs transformers 5, and reads text alone. Its class wants a network of images, "
+    "so the folder has a tiny one of zeros, which text never reaches."
 )
 
 

@@ -155,9 +155,9 @@ def test_nothing_of_strangers_is_markup(sizes):
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_only_an_untied_umt5_needs_transformers_5(name):
-    """transformers 4 does not scale its logits."""
-    assert ("transformers 5" in page(sizes=NETWORKS[name])) == (name == "umt5")
+def test_the_card_says_what_needs_transformers_5(name):
+    """transformers 4 has no T5Gemma 2, and does not scale the logits of an untied umT5."""
+    assert ("transformers 5" in page(sizes=NETWORKS[name])) == (name in ("umt5", "t5gemma2"))
 
 
 def test_a_decoder_deeper_than_its_encoder_is_said_to_have_no_cache():
