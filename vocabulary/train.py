@@ -23,7 +23,6 @@ import argparse
 import collections
 import contextlib
 import io
-import itertools
 import os
 import re
 import string
@@ -54,7 +53,7 @@ from vocabulary.tokenizer_training import COVERAGE
 REQUIRED_CHARACTERS = (
     string.ascii_letters + string.digits + string.punctuation + "ăâîșțĂÂÎȘȚ„”«»–—’"
 )
-# Those of the language are looked for in so many lines.
+# Those of the language are looked for in so many lines, drawn from all.
 _LINES_FOR_LETTERS, _OFTEN = 100_000, 20
 _LINES_FOR_REPORT = 20_000
 _REPORT_SECONDS = 10
@@ -203,19 +202,18 @@ def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> int:
     """Train, write and check the vocabulary, and return the status."""
     args = _parse_arguments(argv)
-    lines = corpus.read_lines(args)
-    first = list(itertools.islice(lines, _LINES_FOR_LETTERS))
+    start = time.monotonic()
+    sample = corpus.sample_lines(corpus.read_lines(args), args.max_lines)
+    fewer = corpus.sample_lines(sample, _LINES_FOR_LETTERS)
     settings = {
         "character_coverage": args.character_coverage,
-        "required_characters": REQUIRED_CHARACTERS + letters_of(first, args.size),
+        "required_characters": REQUIRED_CHARACTERS + letters_of(fewer, args.size),
     }
-    start = time.monotonic()
-    sample = corpus.sample_lines(itertools.chain(first, lines), args.max_lines)
     distinct = list(dict.fromkeys(sample))
     stage = f"fitting {args.size:,} pieces to {len(distinct):,} lines"
     with _progress(f"{stage} ({len(sample) - len(distinct):,} repeated ones are left out)"):
         if args.kind == "sentencepiece":
-            settings |= {"byte_fallback": args.byte_fallback, "joiner": writes_joiners(first)}
+            settings |= {"byte_fallback": args.byte_fallback, "joiner": writes_joiners(fewer)}
             write_model(train_vocabulary(distinct, args.size, **settings), args.out, args.overwrite)
         else:
             name = args.special_tokens or tokenizer_training.DEFAULT_SPECIAL_TOKENS[args.kind]
@@ -225,7 +223,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             )
             tokenizer_training.write_folder(tokenizer, args.out, special, args.overwrite)
     print(f"wrote {args.out}: {args.size:,} pieces in {time.monotonic() - start:.0f} s")
-    covered = coverage(args.out, first[:_LINES_FOR_REPORT], args.beside)
+    covered = coverage(args.out, corpus.sample_lines(fewer, _LINES_FOR_REPORT), args.beside)
     status = tables.show([*check_vocabulary(args.out, args.size), *covered])
     if os.path.abspath(args.out).startswith(f"{ROOT}/"):
         path = os.path.relpath(args.out, ROOT)

@@ -147,6 +147,20 @@ def test_a_rare_letter_of_the_corpus_is_no_unknown_piece(tmp_path):
     assert {"ů", "Ů"} <= pieces
 
 
+def test_letters_of_a_sorted_corpus_are_looked_for_in_all_of_it(tmp_path, capsys):
+    """Files may hold one language after the other; this corpus has 120,000 lines."""
+    first = "\n".join(f"ana are mere {i}" for i in range(1_000))
+    last = "\n".join(["kůň a\u200cb ☃"] * 1_000)
+    rows = [json.dumps({"text": text}) for text in [first] * 110 + [last] * 10]
+    (tmp_path / "train.jsonl").write_text("\n".join(rows))
+    out = tmp_path / "both.model"
+    flags = ["--corpus", str(tmp_path / "train.jsonl"), "--size", "256", "--out", str(out)]
+    train.main([*flags, "--character_coverage", "0.98"])
+    pieces = {piece.piece for piece in read_model(str(out)).pieces}
+    assert {"ů", "Ů", "ň", "Ň", "\u200c"} <= pieces
+    assert "☃" in capsys.readouterr().out
+
+
 def test_what_a_corpus_repeats_counts_once(tmp_path):
     """Pages of boilerplate, which SentencePiece would compare with each other for hours."""
     menu = [f"Meniul paginii, rândul {i}: acasă, știri, contact" for i in range(200)]
