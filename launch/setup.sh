@@ -36,7 +36,7 @@ cd "$ROOT"
 # Written when everything is installed: the flags, then the lists and the lock.
 stamp="$VENV/installed"
 before=() device="" extras=""
-if [[ -f "$stamp" ]]; then read -ra before < "$stamp"; fi
+if [[ -s "$stamp" ]]; then read -ra before < "$stamp"; fi # it is empty if the disk was full
 for argument in "$@"; do
   case "$argument" in
     --cpu | --tpu | --cuda)

@@ -84,6 +84,15 @@ def test_an_error_of_uv_is_shown_and_nothing_counts_as_installed(fresh):
     assert fresh.setup().returncode == 0
 
 
+def test_a_stamp_that_a_full_disk_left_empty_counts_as_nothing_installed(fresh):
+    assert fresh.setup("--tpu").returncode == 0
+    fresh.stamp.write_text("")
+    again = fresh.setup("--tpu")
+    assert again.returncode == 0, again.stderr
+    assert len(fresh.calls()) == 2
+    assert fresh.stamp.read_text().startswith("--tpu\n")
+
+
 def test_an_environment_of_the_user_is_never_erased(fresh):
     """`uv pip install -e` puts the packages into ./.venv, if there is one."""
     fresh.venv.mkdir()
