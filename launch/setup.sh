@@ -76,8 +76,9 @@ if [[ "$device" == --cuda ]]; then # from docs.nvidia.com/deploy/cuda-compatibil
       "or use the CPU by bash launch/setup.sh --cpu."
   fi
 fi
-# Two scripts may start at the same time: the second waits, then finds the work done.
-exec 9< requirements/lock.txt
+# Two scripts may start at the same time: the second waits, then finds the work done. NFS locks only
+# what is open for writing.
+exec 9<> requirements/lock.txt
 if command -v flock > /dev/null && ! flock --nonblock 9; then
   echo "Another set-up of .venv is running; waiting for it."
   flock 9

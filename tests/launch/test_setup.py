@@ -14,7 +14,7 @@ import zipfile
 
 import pytest
 
-from fakes.shell import ENV, LAUNCH, bash, fake_pythons, sentence
+from fakes.shell import ENV, LAUNCH, bash, executable, fake_pythons, sentence
 from launch import pip_settings
 
 
@@ -140,6 +140,18 @@ def test_two_set_ups_at_once_are_one(fresh):
     first.communicate(timeout=240)
     assert (first.returncode, second.returncode) == (0, 0)
     assert len(fresh.calls()) == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows how a file is open")
+def test_the_lock_is_one_that_nfs_grants(fresh):
+    """There, as flock(2) says, only a file that is open for writing can be locked."""
+    asks = "import os; print(os.readlink('/proc/self/fd/9'), fcntl.fcntl(9, fcntl.F_GETFL) & 3)"
+    text = f"#!/bin/sh\nexec {sys.executable} -c \"import fcntl; {asks}\" >> {fresh.folder}/locks\n"
+    executable(fresh.folder / "bin/flock", text)
+    assert fresh.setup().returncode == 0
+    lock = fresh.folder / "clone/requirements/lock.txt"
+    assert (fresh.folder / "locks").read_text() == f"{lock} {os.O_RDWR}\n"
+    assert lock.read_text() == "one==1\n"
 
 
 # --- the Python
