@@ -66,7 +66,12 @@ read -ra flags <<< "--extra=${device#--} ${extras//--/--extra=}"
 if [[ "$extras" == *--dev* ]]; then flags+=(--extra=tpu --extra=cache); fi
 
 contents() { echo "$device$extras" && cat pyproject.toml requirements/lock.txt; }
-is_done() { contents | cmp -s - "$stamp" && "$VENV/bin/python" -c '' 2> /dev/null; }
+# True if .venv has all that, and the Python of a UV_PYTHON such as 3.12.
+is_done() {
+  local version='import platform; print(platform.python_version())'
+  version="$("$VENV/bin/python" -c "$version" 2> /dev/null)" && contents | cmp -s - "$stamp" \
+    && [[ ! "${UV_PYTHON:-}" =~ ^[0-9.]+$ || "$version." == "$UV_PYTHON".* ]]
+}
 
 if is_done; then exit 0; fi
 if [[ "$device" == --cuda ]]; then # from docs.nvidia.com/deploy/cuda-compatibility

@@ -177,6 +177,16 @@ def test_the_newest_python_is_taken_on_the_path_or_in_the_folder_of_pyenv(fresh)
     assert taken() == "3.12"
 
 
+def test_another_python_makes_the_environment_anew(fresh):
+    assert fresh.setup().returncode == 0
+    fake_pythons(fresh.folder / "old", fresh.folder, version="3.12.4")
+    shutil.move(fresh.folder / "old/python3.12", fresh.folder / "bin/python3.12")
+    for version, installs in ((None, 1), ("3.13", 1), ("3.12", 2), ("3.12", 2), (None, 2)):
+        done = fresh.setup(**({"UV_PYTHON": version} if version else {}))
+        assert done.returncode == 0, done.stderr
+        assert len(fresh.calls()) == installs
+
+
 # --- devices
 
 
