@@ -27,7 +27,7 @@ from common import arguments
 from common.errors import ROOT, guarded
 from common.printable import printable
 from preflight.aot import recipe as recipes
-from preflight.run_context import is_remote
+from preflight.run_context import is_remote, vocabulary_file
 from t5x.gin_utils import rewrite_gin_args
 from tasks import vocabularies
 from tasks.corpus.source import CorpusSource
@@ -68,9 +68,8 @@ def _vocabularies(run: Any) -> Iterator[str]:
         for task in cfg.tasks_with_split:
             used += [f.vocabulary for f in vocabularies.token_features(task).values()]
     for vocabulary in used:
-        name = vocabularies.name_of(vocabulary)
-        if name != type(vocabulary).__name__:  # a tokenizer is the folder of its files
-            yield name.removesuffix(f"/{TOKENIZER_FILE}")
+        if path := vocabulary_file(vocabulary):  # a tokenizer is the folder of its files
+            yield path.removesuffix(f"/{TOKENIZER_FILE}")
 
 
 def _corpora(run: Any) -> Iterator[tuple[str, str]]:

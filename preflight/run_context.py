@@ -32,6 +32,7 @@ from t5x.input_pipeline.stream import examples_and_rows, shard_count
 from t5x.partitioning import PjitPartitioner
 from t5x.start.checkpoint import Start
 from t5x.trainer import Trainer
+from tasks import vocabularies
 from tasks.corpus.catalog import Unreachable
 from tasks.corpus.source import CorpusSource
 from tasks.corpus.storage.files import CorpusFile
@@ -59,6 +60,12 @@ def is_local(source: Any) -> bool:
     if isinstance(source, CorpusSource):
         return source.is_local
     return isinstance(source, seqio.FunctionDataSource)
+
+
+def vocabulary_file(vocabulary: seqio.Vocabulary) -> str | None:
+    """Return the file of a vocabulary, None for one without a file, such as bytes."""
+    name = vocabularies.name_of(vocabulary)
+    return None if name == type(vocabulary).__name__ else name
 
 
 class RunContext:
@@ -149,7 +156,7 @@ class RunContext:
     def require_vocabulary(self) -> seqio.Vocabulary:
         """Return the task's vocabulary; raise NotChecked if its file is missing or remote."""
         vocabulary = self.task.output_features["targets"].vocabulary
-        if path := getattr(vocabulary, "sentencepiece_model_file", None):
+        if path := vocabulary_file(vocabulary):
             self.require_reachable(path)
             if not is_remote(path) and not Path(path).is_file():
                 raise NotChecked(f"there is no vocabulary {path}")

@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
+import seqio
+
 from common.errors import UserError
 from common.tables import FAILS, WARNING, CheckResult, NotChecked, ok
-from preflight.run_context import RunContext, is_remote
+from preflight.run_context import RunContext, is_remote, vocabulary_file
 from t5x.start import publishable
 from t5x.start.vocabulary import embedding_rows, verify_matching_vocabs
 from vocabulary.check import check_vocabulary
@@ -21,7 +23,7 @@ def vocabulary(context: RunContext) -> CheckResult:
     words = model.output_vocabulary
     rows = embedding_rows(model)
     of_task = context.task.output_features["targets"].vocabulary
-    paths = [getattr(v, "sentencepiece_model_file", None) for v in (words, of_task)]
+    paths = [vocabulary_file(v) for v in (words, of_task)]
     for path in filter(None, paths):
         context.require_reachable(path)
         if not is_remote(path) and not Path(path).is_file():
@@ -30,8 +32,8 @@ def vocabulary(context: RunContext) -> CheckResult:
             raise UserError(why=f"there is no file {path}", to_set=_TO_SET)
     for cfg in context.datasets.values():
         verify_matching_vocabs(cfg, model)
-    if not paths[0]:
-        name = type(words).__name__
+    if not (paths[0] and isinstance(words, seqio.SentencePieceVocabulary)):
+        name = paths[0] or type(words).__name__
         return ok(f"{name}, {words.vocab_size:,} ids of {rows or 0:,} rows")
     checks = check_vocabulary(paths[0], rows, getattr(words, "extra_ids", 0))
     for verdict in (FAILS, WARNING):

@@ -3,9 +3,10 @@
 import dataclasses
 import functools
 
+import pytest
 import seqio
 
-from common.tables import FAILS, NOT_CHECKED, OK, WARNING, run_check
+from common.tables import FAILS, NOT_CHECKED, OK, WARNING, NotChecked, run_check
 from convert.formats.sentencepiece_model import read_model, write_model
 from fakes import valid_run
 from preflight.checks import data, vocabulary
@@ -69,6 +70,24 @@ def test_a_missing_vocabulary_fails_unless_it_may_be_on_another_machine(tmp_path
     assert vocabulary_row(tmp_path / "none.model", offline=True).verdict == NOT_CHECKED
     row = vocabulary_row("gs://bucket/none.model", offline=True)
     assert (row.verdict, "--offline" in row.figure) == (NOT_CHECKED, True)
+
+
+@pytest.mark.parametrize("folder", ["gs://bucket/bert", "none/bert"])
+def test_a_tokenizer_is_not_looked_for_elsewhere_offline(folder, write_corpus, task):
+    settings = task(CorpusSource(write_corpus(ROMANIAN)), folder, objective="masked_lm")
+    changes = valid_run.encoder(settings["train_dataset_cfg"].mixture_or_task_name)
+    context = valid_run.context(offline=True, **changes)
+    for check in (vocabulary.vocabulary, vocabulary.publishing):
+        row = run_check("check", check, context)
+        assert (row.verdict, f"{folder}/tokenizer.json" in row.figure) == (NOT_CHECKED, True)
+    with pytest.raises(NotChecked):
+        context.require_vocabulary()
+
+
+def test_the_file_of_a_tokenizer_is_named():
+    row = run_check("check", vocabulary.vocabulary, valid_run.context(**valid_run.encoder()))
+    assert row.verdict == OK
+    assert row.figure.endswith("data/ro_mini/wordpiece/tokenizer.json, 2,048 ids of 2,048 rows")
 
 
 def test_bytes_need_no_file():
