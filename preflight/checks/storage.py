@@ -105,9 +105,9 @@ def disk(context: RunContext) -> CheckResult:
     path = Path(os.path.abspath(folder))
     existing = next(p for p in (path, *path.parents) if p.exists())
     free = shutil.disk_usage(existing).free
-    # Checkpoints of earlier steps are deleted as new ones are saved.
-    present = len(layout.all_steps(folder))
-    needed = max(count + 1 - present, 1) * checkpoint_bytes(context)
+    # Checkpoints of earlier steps are deleted as new ones are saved, unless all are kept.
+    deleted = len(layout.all_steps(folder)) if context.run.checkpoint_cfg.save.keep else 0
+    needed = max(count + 1 - deleted, 1) * checkpoint_bytes(context)
     figure = f"{data_size(free)} free at {existing}, {data_size(needed)} needed"
     numbers = {"free": free, "needed": needed}
     if free < needed:

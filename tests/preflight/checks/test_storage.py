@@ -178,3 +178,16 @@ def test_a_full_disk_is_found(tmp_path, monkeypatch):
     unsaved = dataclasses.replace(valid_run.saving(), period=None)
     config = CheckpointConfig(unsaved, None)
     assert row(storage.disk, tmp_path, checkpoint_cfg=config).verdict == OK
+
+
+def test_checkpoints_that_are_there_make_no_room_where_none_is_deleted(
+    saved, tmp_path, monkeypatch
+):
+    for step in range(10, 80, 10):
+        shutil.copytree(saved / "checkpoint_20", tmp_path / f"checkpoint_{step}")
+    usage = collections.namedtuple("Usage", "total used free")
+    each = storage.checkpoint_bytes(valid_run.context(tmp_path))
+    monkeypatch.setattr(storage.shutil, "disk_usage", lambda path: usage(0, 0, 2 * each))
+    for keep, verdict in ((3, OK), (None, FAILS)):  # three more are saved, at steps 80 to 100
+        config = CheckpointConfig(valid_run.saving(keep=keep), None)
+        assert row(storage.disk, tmp_path, checkpoint_cfg=config).verdict == verdict
