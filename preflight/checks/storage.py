@@ -90,7 +90,9 @@ def checkpoints_kept(context: RunContext) -> int:
     best = save.keep_best or 0  # besides the newest
     if not save.period and not lasting:
         return best and best + (save.keep or 0)
-    by_period = max(last // save.period - first // save.period, 1) if save.period else 1
+    by_period = 1  # the last step is saved in any case
+    if save.period:
+        by_period = max(math.ceil(last / save.period) - first // save.period, 1)
     return min(save.keep or by_period, by_period) + len(lasting) + best
 
 

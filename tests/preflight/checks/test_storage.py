@@ -144,6 +144,7 @@ BEST = {"keep_best": 2, "metric": "training_eval/a_task/loss"}
         ({}, 3),
         ({"keep": None}, 10),
         ({"keep": 20}, 10),
+        ({"keep": 20, "period": 30}, 4),
         ({"period": None}, 0),
         ({"period": 1000}, 1),
         ({"checkpoint_steps": [50, 500]}, 4),
