@@ -123,7 +123,9 @@ def fit(recipe: Recipe, context: RunContext, failed: Trial, say: Say = print) ->
     for column in single_changes(context, failed.error):
         trials += compile_column(recipe, context, column[:_ATTEMPTS], say)
     if cheapest(trials) is None:
-        trials += compile_column(recipe, context, combined_changes(context), say)
+        tried = {trial.settings for trial in trials}
+        others = (changes for changes in combined_changes(context) if changes not in tried)
+        trials += compile_column(recipe, context, others, say)
     return trials
 
 
@@ -157,7 +159,7 @@ def combined_changes(context: RunContext) -> Iterator[Settings]:
     for count in counts:
         usable = [n for n in parts if context.data.batch_size % (devices // count * n) == 0]
         changes = [*remat, *((MICROBATCHES, n) for n in usable), *spread(count)]
-        if len(changes) > 1:
+        if changes:
             yield tuple(changes)
     rows = context.data.batch_size // 2
     while rows and rows % (devices // counts[-1]) == 0:

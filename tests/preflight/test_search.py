@@ -82,6 +82,15 @@ def test_a_smaller_batch_is_the_last_resort(monkeypatch):
     assert any(values[REMAT] == "full" and values[MICROBATCHES] > 1 for values in before)
 
 
+def test_the_strongest_of_a_single_kind_comes_before_a_smaller_batch(monkeypatch):
+    """One chip has no partitions, and full rematerialization leaves only microbatches."""
+    settings = {BATCH: 64, REMAT: "full"}
+    compiled = fake_compiler.install(monkeypatch, state=2.0, limit=5.0, **settings)
+    cheapest, _ = fit(fake_compiler.context(rows=64, remat="full", tpu="v5e-1"))
+    assert cheapest.settings == ((MICROBATCHES, 64),)
+    assert [values[MICROBATCHES] for values in compiled] == [1, 8, 16, 64]
+
+
 def test_no_settings_fit_a_state_larger_than_the_slice(monkeypatch):
     fake_compiler.install(monkeypatch, state=400.0)
     cheapest, trials = fit(fake_compiler.context())
