@@ -35,7 +35,12 @@ if [[ -d "$folder/.git" ]]; then
     "$folder/.venv/bin/python" "$folder/launch/tpu_worker.py" undo
   fi
   git -C "$folder" fetch --quiet
-  if [[ -n "$branch" ]]; then git -C "$folder" checkout --quiet "$branch"; fi
+  if [[ -z "$branch" ]]; then # the repository's own, and not that of an earlier set-up
+    git -C "$folder" remote set-head origin --auto > /dev/null
+    branch="$(git -C "$folder" symbolic-ref --short refs/remotes/origin/HEAD)"
+    branch="${branch#origin/}"
+  fi
+  git -C "$folder" checkout --quiet "$branch"
   git -C "$folder" pull --quiet --ff-only
 else
   git clone --quiet ${login:+--config credential.helper="$helper"} \

@@ -302,6 +302,16 @@ def test_the_login_of_a_repository_goes_to_workers_as_a_file(pair, where):
     assert "ghp_" not in output + json.dumps(pair.cloud.calls())
 
 
+def test_without_a_branch_workers_return_to_the_repositorys_own(pair):
+    subprocess.run([*pair.git, "branch", "other"], check=True)
+    pair.do("create", "ro", ZONE, "v4-32")
+    pair.do("setup", "ro", ZONE, TPU_BRANCH="other")
+    pair.commit("second")
+    output = pair.do("setup", "ro", ZONE)
+    assert f"worker 0   {pair.head()}  " in output
+    assert f"worker 1   {pair.head()}  " in output
+
+
 def test_a_login_of_an_earlier_set_up_leaves_the_clone(pair):
     pair.make()
     config = pair.cloud.home("ro", 0) / "origin/.git/config"
