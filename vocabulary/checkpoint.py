@@ -38,9 +38,8 @@ from convert.sizes import Sizes
 from t5x.checkpointing.lazy_array import LazyArray
 from tasks.look import signs
 from tasks.look.lines import MOST_UNKNOWN
-from vocabulary import files
+from vocabulary import corpus, files
 from vocabulary.check import check_vocabulary
-from vocabulary.corpus import MODEL_HELP
 from vocabulary.coverage import joined_words
 from vocabulary.pieces import Pieces, SentencePieces, Sources, VocabularyChange
 from vocabulary.tokenizer_json import TokenizerPieces
@@ -53,7 +52,7 @@ _VERIFIED_LINES = 20_000  # lines of each corpus
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of a command that changes a vocabulary."""
     add = parser.add_argument
-    add("model", type=arguments.text, help=MODEL_HELP)
+    add("model", type=arguments.text, help=corpus.MODEL_HELP)
     about = "100 for T5's own vocabulary (default: what the gin of --checkpoint binds, else 0)"
     add("--extra_ids", type=arguments.integer(0), help=about)
     about = "the new model, or with --checkpoint the new run"
@@ -107,7 +106,10 @@ def finish(
     Raises:
       UserError: words of kept pieces are tokenized differently, or as in `write_run`.
     """
-    texts = [line for lines in samples.values() for line in lines[:_VERIFIED_LINES]]
+    samples = {
+        name: corpus.sample_lines(lines, _VERIFIED_LINES) for name, lines in samples.items()
+    }
+    texts = list(itertools.chain.from_iterable(samples.values()))
     if not texts:  # texts are made of the old pieces, so that every language is covered
         texts = texts_of([name for name in change.old.names if name])
     same = check_same_pieces(change, texts)
@@ -156,17 +158,16 @@ def _measured(
 
 
 def _unknown_share(pieces: Pieces, lines: Sequence[str]) -> float:
-    """Return the share of unknown pieces in the lines that are measured."""
-    counts = collections.Counter(i for line in lines[:_VERIFIED_LINES] for i in pieces.encode(line))
+    counts = collections.Counter(i for line in lines for i in pieces.encode(line))
     return counts[pieces.unk_id] / max(counts.total(), 1)
 
 
 def bytes_a_piece(pieces: Pieces, lines: Sequence[str]) -> float:
-    """Return how many bytes of the lines a piece holds on average.
+    """Return how many bytes a piece holds on average, in a sample of the lines.
 
     Bytes of unknown letters do not count, since one unknown piece may stand for a whole word.
     """
-    lines = lines[:_VERIFIED_LINES]
+    lines = corpus.sample_lines(lines, _VERIFIED_LINES)
     letters = collections.Counter(letter for line in lines for letter in line)
     spelled = (letter for letter in letters if pieces.unk_id not in pieces.encode(letter))
     size = sum(len(letter.encode()) * letters[letter] for letter in spelled)

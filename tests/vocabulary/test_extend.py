@@ -10,7 +10,7 @@ from convert.formats.sentencepiece_model import processor, read_model
 from fakes import tokenizer_files
 from fakes.paths import ROOT
 from fakes.refuses import refuses
-from vocabulary import extend
+from vocabulary import checkpoint, extend
 from vocabulary.check import check_vocabulary, same_ids
 from vocabulary.pieces import NewPiece, SentencePieces
 
@@ -27,6 +27,13 @@ def test_new_pieces_are_used_the_longer_one_first(pieces):
     assert encode("constituțional") == [first + 1]
     score = {piece.piece: piece.score for piece in large.model.pieces}
     assert score["▁constituțională"] > score["▁constituțional"] + score["ă"] + 0.1
+
+
+def test_bytes_a_piece_are_those_of_all_of_a_sorted_corpus(pieces):
+    texts = ["Ana are mere", "qxwqxwqxw"]
+    sorted_lines = [text for text in texts for _ in range(20_000)]
+    expected = checkpoint.bytes_a_piece(pieces, texts)
+    assert checkpoint.bytes_a_piece(pieces, sorted_lines) == pytest.approx(expected, rel=0.02)
 
 
 def test_two_ways_to_spell_a_word_with_new_pieces_do_not_tie(pieces):
