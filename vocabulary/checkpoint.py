@@ -106,9 +106,7 @@ def finish(
     Raises:
       UserError: words of kept pieces are tokenized differently, or as in `write_run`.
     """
-    samples = {
-        name: corpus.sample_lines(lines, _VERIFIED_LINES) for name, lines in samples.items()
-    }
+    samples = {name: corpus.sample_lines(lines, _VERIFIED_LINES) for name, lines in samples.items()}
     texts = list(itertools.chain.from_iterable(samples.values()))
     if not texts:  # texts are made of the old pieces, so that every language is covered
         texts = texts_of([name for name in change.old.names if name])

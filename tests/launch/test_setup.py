@@ -146,7 +146,7 @@ def test_two_set_ups_at_once_are_one(fresh):
 def test_the_lock_is_one_that_nfs_grants(fresh):
     """There, as flock(2) says, only a file that is open for writing can be locked."""
     asks = "import os; print(os.readlink('/proc/self/fd/9'), fcntl.fcntl(9, fcntl.F_GETFL) & 3)"
-    text = f"#!/bin/sh\nexec {sys.executable} -c \"import fcntl; {asks}\" >> {fresh.folder}/locks\n"
+    text = f'#!/bin/sh\nexec {sys.executable} -c "import fcntl; {asks}" >> {fresh.folder}/locks\n'
     executable(fresh.folder / "bin/flock", text)
     assert fresh.setup().returncode == 0
     lock = fresh.folder / "clone/requirements/lock.txt"
