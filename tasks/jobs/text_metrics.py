@@ -232,8 +232,9 @@ def span_f1(targets: Sequence[str], predictions: Sequence[str]) -> dict[str, flo
     A text lists its spans, "PER: Ion Popescu $$ LOC: Cluj", or is "none". A predicted span is right
     if its type and text are in the target's list, each as often as it is there; order is free.
     What is no span ("Ion Popescu" without a type) is a wrong one. Xue et al. 2021 count in the same
-    way for WikiANN (arXiv:2010.11934). The place of a span in its sentence does not count, unlike
-    in seqeval's F1, which needs a tag for each token of the input.
+    way for WikiANN (arXiv:2010.11934), but leave out what has no type, and spans whose text has a
+    colon. The place of a span in its sentence does not count, unlike in seqeval's F1, which needs a
+    tag for each token of the input.
     """
     right = in_targets = in_predictions = 0
     for target, prediction in zip(targets, predictions, strict=True):
