@@ -7,7 +7,8 @@
 A target's words (runs of letters) are compared with the output's words of the same bare letters at
 the same place. A word missing from the output is wrong, with all its letters; surplus words count
 against precision. Sentence accuracy and changed letters consider digits, punctuation and spaces
-too. All values are in 0..1, and 0 if there is nothing to count.
+too. Texts are compared in NFKC with single spaces, since SentencePiece writes "km²" as "km2". All
+values are in 0..1, and 0 if there is nothing to count.
 """
 
 import collections
@@ -38,13 +39,13 @@ def scores(targets: Sequence[str], predictions: Sequence[str], language: str) ->
     letters = alphabet(language)
     count: collections.Counter[str] = collections.Counter()
     for target, prediction in zip(targets, predictions, strict=True):
-        words = _WORD.findall(target)
         text, output = spelled(target), spelled(prediction)
+        words = _WORD.findall(text)
         count["texts"] += 1
         count["changed"] += letters.bare(text) != letters.bare(output)
         count["sentences"] += bool(words)
         count["right_sentences"] += bool(words) and text == output
-        _count(words, _WORD.findall(prediction), letters, count)
+        _count(words, _WORD.findall(output), letters, count)
     share = lambda part, whole: count[part] / count[whole] if count[whole] else 0.0
     precision, recall = share("right_marked", "marked"), share("right_marked", "to_mark")
     both = precision + recall

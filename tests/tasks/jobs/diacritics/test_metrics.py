@@ -31,6 +31,13 @@ def test_a_correct_output_is_correct_in_all_metrics():
     assert set(found.values()) == {1.0}
 
 
+@pytest.mark.parametrize("output", ["mâine, 5 km2", "ma\u0302ine, 5 km²"])
+def test_words_are_compared_in_the_spelling_that_sentences_are(output):
+    shares = scores(["mâine, 5 km²"], [output], "ro")
+    assert shares.pop("changed_letters") == 0
+    assert set(shares.values()) == {1.0}
+
+
 @pytest.mark.parametrize(
     ("target", "output"),
     [
