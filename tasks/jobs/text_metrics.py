@@ -17,9 +17,10 @@
 exact_match, cer, wer and span_f1 compare in NFKC with single spaces: SentencePiece writes "…" as
 three dots, which no model could avoid. BLEU, chrF and ROUGE compare the texts as they are, so that
 their numbers equal the libraries'. ROUGE's words are runs of letters, digits, underscores and
-marks such as the vowel signs of Hindi; other words are what spaces surround. In scripts without
-spaces, such as Chinese and Thai, every character is a word (`tasks.text.words`), for BLEU if most
-words of the targets are such. Every function returns the same names if there are no texts.
+marks such as the vowel signs of Hindi, with a letter or digit among them; other words are what
+spaces surround. In scripts without spaces, such as Chinese and Thai, every character is a word
+(`tasks.text.words`), for BLEU if most words of the targets are such. Every function returns the
+same names if there are no texts.
 """
 
 import collections
@@ -187,8 +188,9 @@ class UnicodeTokenizer:
     def tokenize(self, text: str) -> list[str]:
         """Return the words of a text, in lower case without the dots that İ and ı differ by."""
         lower = text.lower().replace("i\u0307", "i").replace("ı", "i")
-        runs = itertools.groupby(lower, _in_word)
-        return [word for in_word, run in runs if in_word for word in words("".join(run))]
+        runs = ["".join(run) for in_word, run in itertools.groupby(lower, _in_word) if in_word]
+        # Marks alone follow an emoji or another sign, as in "❤\ufe0f".
+        return [word for run in runs if any(map(str.isalnum, run)) for word in words(run)]
 
 
 def _in_word(character: str) -> bool:

@@ -41,6 +41,11 @@ def test_vowel_signs_belong_to_their_words():
     ]
 
 
+def test_the_mark_that_follows_an_emoji_is_no_word():
+    assert UnicodeTokenizer().tokenize("da ❤\ufe0f 1\ufe0f\u20e3") == ["da", "1\ufe0f\u20e3"]
+    assert rouge(["da ❤\ufe0f"], ["nu ☀\ufe0f"])["rouge1"] == 0
+
+
 UNSPACED = {
     "th": ("วันนี้อากาศดีมากและแดดออก", "วันนี้อากาศดีมากและฝนตก"),
     "zh": ("今天天气很好我们去公园", "今天天气很好我们去学校"),
