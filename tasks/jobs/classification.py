@@ -31,6 +31,7 @@ from tasks.text import html_text
 
 LENGTHS = {"inputs": 512, "targets": 2}
 OTHER = "(no class)"  # class of any other prediction
+MOST_CONFUSED = 50  # classes in a confusion matrix, which has a number for every two
 PREFIX = "quality: "
 
 
@@ -145,8 +146,8 @@ def scores(
     """Return accuracy, the F1 of each class and their mean, 0..1, and the confusion matrix.
 
     The names are f1/<class> and confusion/<class>/<class predicted>, in examples, where other
-    predictions are `OTHER`. baseline/accuracy and baseline/mean_f1 are the scores of answering with
-    the most frequent class alone.
+    predictions are `OTHER`; more than `MOST_CONFUSED` classes have no matrix. baseline/accuracy and
+    baseline/mean_f1 are the scores of answering with the most frequent class alone.
     """
     class_of = lambda text: text.strip() if text.strip() in classes else OTHER
     counts = collections.Counter(
@@ -166,9 +167,10 @@ def scores(
     share = max(of_target[name] for name in classes) / total if total else 0.0
     metrics[f"{BASELINE}accuracy"] = share
     metrics[f"{BASELINE}mean_f1"] = 2 * share / (1 + share) / len(classes)
-    for target in classes:
-        for prediction in (*classes, OTHER):
-            metrics[f"{CONFUSION}{target}/{prediction}"] = counts[target, prediction]
+    if len(classes) <= MOST_CONFUSED:
+        for target in classes:
+            for prediction in (*classes, OTHER):
+                metrics[f"{CONFUSION}{target}/{prediction}"] = counts[target, prediction]
     return metrics
 
 

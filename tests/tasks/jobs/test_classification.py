@@ -39,6 +39,14 @@ def test_metrics_by_hand():
     }
 
 
+@pytest.mark.parametrize(("number", "matrix"), [(50, 50 * 51), (1000, 0)])
+def test_the_metrics_of_many_classes_are_as_many_as_the_classes(number, matrix):
+    classes = [f"class {i}" for i in range(number)]
+    metrics = scores(classes, classes, classes)
+    assert metrics["accuracy"] == metrics["mean_f1"] == 1
+    assert len(metrics) == number + 4 + matrix
+
+
 def test_a_class_called_other_differs_from_no_class():
     found = scores(["spam", "other"], ["nonsense", "other"], ("spam", "other"))
     assert found["accuracy"] == 0.5
