@@ -66,9 +66,12 @@ JOBS: Mapping[str, Job] = {
     "topic": Job(
         "SIB-200",
         [classification.metric(TOPICS)],
-        {"inputs": 256, "targets": 16},
+        {"inputs": 256, "targets": 32},
         "Davlan/sib200",
-        {"columns": {"inputs": "text", "targets": "category"}},
+        {
+            "columns": {"inputs": "text", "targets": "category"},
+            "labels": {"targets": {topic: topic for topic in TOPICS}},
+        },
     ),
     "entities": Job(
         "WikiANN",

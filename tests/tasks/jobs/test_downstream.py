@@ -118,7 +118,6 @@ def test_the_rows_of_every_hub_data_set(tmp_path):
     assert found == {
         "topic": [
             ["topic: Echipa a marcat.", "sports"],
-            ["topic: Nu se citește.", "chess"],  # counted as wrong, whatever is predicted
         ],
         "entities": [
             ["entities: Ion e la Cluj", "PER: Ion $$ LOC: Cluj"],
@@ -131,6 +130,24 @@ def test_the_rows_of_every_hub_data_set(tmp_path):
         "paraphrase": [["paraphrase: sentence1: A geht. sentence2: A läuft.", "yes"]],
         "summary": [["summary: Lang, sehr lang.", "Kurz."]],
     }
+
+
+@pytest.mark.parametrize("job", ["topic", "inference", "paraphrase"])
+def test_lengths_that_cut_a_class_are_refused(job, tmp_path):
+    repositories = {
+        "Davlan/sib200": repository("ron_Latn", TOPICS.encode(), "data/{config}/{split}.tsv"),
+        "facebook/xnli": repository("de", parquet(PAIRS)),
+        "google-research-datasets/paws-x": repository("de", parquet(SAME)),
+    }
+    longest = {"topic": "science/technology", "inference": "contradiction", "paraphrase": "yes"}
+    least = len(longest[job]) + 1
+    with connected(repositories, tmp_path):
+        task = downstream.add(job, "ro" if job == "topic" else "de", BYTES)
+        task.get_dataset({"inputs": 256, "targets": least}, "test")
+        with refuses("TASK_FEATURE_LENGTHS['targets']", least - 1) as refusal:
+            task.get_dataset({"inputs": 256, "targets": least - 1}, "test")
+    assert longest[job] in refusal.value.why
+    assert str(least) in refusal.value.to_set
 
 
 def test_translation_is_two_files_and_flores(tmp_path, monkeypatch):
