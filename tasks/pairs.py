@@ -48,7 +48,16 @@ def add(
     returns the text that the model writes for each target, so that only people see the target; it
     is called before anything is read. `normalization` are arguments of
     `tasks.text.normalize.preprocess`.
+
+    Raises:
+      UserError: the rows of the source have no inputs or no targets.
     """
+    if isinstance(source, CorpusSource) and not {"inputs", "targets"} <= {*source.column.features}:
+        raise UserError(
+            "columns",
+            why=f"name {', '.join(source.column.features)}, but pairs have inputs and targets",
+            to_set='give tasks.rows.Rows columns={"inputs": …, "targets": …}',
+        ).at(f"task {name}")
     feature = corpora.token_feature(vocabulary)
     counter = (source.counter if isinstance(source, Source) else None) or RecordCounter(name)
     task = seqio.TaskRegistry.add(

@@ -10,6 +10,7 @@ from fakes.refuses import refuses
 from tasks import pairs, vocabularies
 from tasks.cache import build
 from tasks.cache.plan import CacheJob, parts_of, shards_of
+from tasks.corpus.source import CorpusSource
 from tasks.rows import Rows
 
 LENGTHS = {"inputs": 12, "targets": 6}
@@ -73,6 +74,21 @@ def test_lengths_without_room_for_a_prefix_or_a_label_are_refused(tmp_path, leng
     assert held in refusal.value.why
     assert "5" in refusal.value.to_set
     read(task, {"inputs": 5, "targets": 5})
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        CorpusSource(files={"train": "a.jsonl"}),
+        Rows(files={"train": "a.jsonl"}, columns={"source": "a", "target": "b"}),
+        Rows(files={"train": "a.jsonl"}, columns={"inputs": "a"}, group="targets"),
+    ],
+    ids=["text", "other names", "no targets"],
+)
+def test_a_source_of_no_pairs_is_refused_before_it_is_read(source):
+    with refuses("columns", where="task pair_refused"):
+        pairs.add("pair_refused", source, VOCABULARY)
+    assert "pair_refused" not in seqio.TaskRegistry.names()
 
 
 def test_evaluation_without_lengths_uses_the_tasks_own(tmp_path):
