@@ -101,7 +101,7 @@ def _schedule(what: str, values: Schedule) -> dict[int, float]:
     """Return the number from each step on; messages call it `what`."""
     if not isinstance(values, Sequence):
         if not (isinstance(values, numbers.Real) and 0 < values < math.inf):
-            raise UserError(what, values, "but must be above 0")
+            raise UserError(what, values, "but must be a finite number above 0")
         return {0: float(values)}
     pairs = [tuple(pair) if isinstance(pair, list | tuple) else (pair,) for pair in values]
     steps = [pair[0] for pair in pairs]
