@@ -145,9 +145,11 @@ def scores(
 ) -> dict[str, float]:
     """Return accuracy, the F1 of each class and their mean, 0..1, and the confusion matrix.
 
-    The names are f1/<class> and confusion/<class>/<class predicted>, in examples, where other
-    predictions are `OTHER`; more than `MOST_CONFUSED` classes have no matrix. baseline/accuracy and
-    baseline/mean_f1 are the scores of answering with the most frequent class alone.
+    The F1 of a class that is neither a target nor predicted is 0, as in scikit-learn where all
+    classes are listed (`labels=`), and counts in the mean. The names are f1/<class> and
+    confusion/<class>/<class predicted>, in examples, where other predictions are `OTHER`; more than
+    `MOST_CONFUSED` classes have no matrix. baseline/accuracy and baseline/mean_f1 are the scores of
+    answering with the most frequent class alone.
     """
     class_of = lambda text: text.strip() if text.strip() in classes else OTHER
     counts = collections.Counter(
