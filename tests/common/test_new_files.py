@@ -3,7 +3,6 @@
 import contextlib
 import errno
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -15,6 +14,7 @@ import pytest
 from common import new_files
 from common.errors import Failure
 from common.new_files import named_disk, replace_file, staged_folder, write_files
+from fakes.full_disk import full_disk
 from fakes.paths import PYTHONPATH
 from fakes.refuses import refuses
 
@@ -29,19 +29,6 @@ def tree(folder):
 
 def paths(folder, *names):
     return {str(folder / name): name.encode() for name in names}
-
-
-@contextlib.contextmanager
-def full_disk(limit=100):
-    """No file may grow past `limit` bytes, as on a full disk."""
-    old = resource.getrlimit(resource.RLIMIT_FSIZE)
-    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, old[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, old)
-        signal.signal(signal.SIGXFSZ, before)
 
 
 def test_a_file_is_replaced(tmp_path):
@@ -107,13 +94,13 @@ def test_a_full_disk_is_named_and_nothing_is_left(tmp_path, monkeypatch, number,
     with refuses(tmp_path, kind=Failure):
         write_files(paths(tmp_path, "a", "b"), overwrite=True)
     monkeypatch.undo()
-    with refuses(tmp_path, kind=Failure), full_disk():
+    with refuses(tmp_path, kind=Failure), full_disk(100):
         write_files({str(tmp_path / "a"): bytes(200)}, overwrite=True)
     assert tree(tmp_path) == {"a": b"old"}
 
 
 def test_the_place_of_an_open_file_is_named(tmp_path):
-    with refuses("runs/x", kind=Failure), named_disk("runs/x"), full_disk():
+    with refuses("runs/x", kind=Failure), named_disk("runs/x"), full_disk(100):
         with open(tmp_path / "a", "wb", buffering=0) as file:
             file.write(bytes(100))
             file.write(b"1")

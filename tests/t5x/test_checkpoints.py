@@ -5,7 +5,6 @@ import itertools
 import json
 import os
 import pathlib
-import resource
 import shutil
 import signal
 import socket
@@ -21,6 +20,7 @@ import orbax.checkpoint as ocp
 import pytest
 
 from fakes.checkpoints import like, mesh, placed, same, saved, state
+from fakes.full_disk import full_disk
 from fakes.golden import Golden
 from fakes.paths import PYTHONPATH
 from fakes.refuses import refuses
@@ -249,18 +249,6 @@ def test_a_save_killed_half_way_is_never_complete_and_is_removed(run):
     assert same(restore(f"{run}/checkpoint_2", state()).state, state(2))
 
 
-@contextlib.contextmanager
-def full_disk(limit=20_000):
-    """No file may grow past `limit` bytes, as on a full disk."""
-    old = resource.getrlimit(resource.RLIMIT_FSIZE)
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, old[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, old)
-
-
 def test_a_full_disk_ends_in_one_sentence_and_the_last_checkpoint_stays(run, caplog):
     big = {"target": {"w": np.random.default_rng(0).random((500, 500), np.float32)}}
     checkpointer = Checkpointer(run, SaveCheckpointConfig(keep=1))
@@ -271,10 +259,7 @@ def test_a_full_disk_ends_in_one_sentence_and_the_last_checkpoint_stays(run, cap
         checkpointer.save(2, big)
         checkpointer.wait()
 
-    with (
-        full_disk(),
-        refuses("checkpoint_2", kind=SaveError) as refusal,
-    ):
+    with full_disk(20_000), refuses("checkpoint_2", kind=SaveError) as refusal:
         save()
     assert refusal.value.to_set == "checkpoint_1 is complete"
     assert "could not be written" not in caplog.text  # the error that is raised says so
