@@ -1,10 +1,17 @@
-"""An HTTP server on loopback, on which the fakes of web servers, the hub and buckets are built."""
+"""A free port, and an HTTP server, on which fakes of web servers, the hub and buckets are built."""
 
 import http.server
 import re
+import socket
 import ssl
 import sys
 import threading
+
+
+def free_port() -> int:
+    """Return the number of a port on which nothing listens."""
+    with socket.create_server(("", 0)) as server:
+        return server.getsockname()[1]
 
 
 class Handler(http.server.BaseHTTPRequestHandler):

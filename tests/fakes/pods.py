@@ -12,7 +12,6 @@ A pod writes in `folder`/run; a second one on the same folder resumes it.
 import os
 import pathlib
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ import time
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.util.tensor_util import make_ndarray
 
+from fakes.loopback import free_port
 from fakes.paths import FAST_COMPILATION, ROOT
 from t5x.checkpointing import layout
 from t5x.checkpointing.reader import open_checkpoint
@@ -111,10 +111,8 @@ class Pod:
         command += [f"--gin_search_paths={ROOT}", f"--gin.TRAIN_STEPS={steps}"]
         command.append(f'--gin.MODEL_DIR="{model_dir or self.run}"')
         if processes > 1:
-            with socket.socket() as free:
-                free.bind(("127.0.0.1", 0))
-                address = f"127.0.0.1:{free.getsockname()[1]}"
-            command += [f"--coordinator_address={address}", f"--process_count={processes}"]
+            command.append(f"--coordinator_address=127.0.0.1:{free_port()}")
+            command.append(f"--process_count={processes}")
         self.processes = []
         for index, place in enumerate(places or [ROOT] * processes):
             mine = [f"--process_index={index}"] if processes > 1 else []

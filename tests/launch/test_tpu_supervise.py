@@ -4,7 +4,6 @@ import os
 import pathlib
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -12,6 +11,7 @@ import time
 import pytest
 
 from fakes.gcloud import ALPHA_FLAGS, FLAGS
+from fakes.loopback import free_port
 from fakes.shell import executable, sentence
 from fakes.simulated_pod import ZONE, Pod, flags_of
 from launch import slices, tpu
@@ -238,11 +238,9 @@ def test_an_error_of_gcloud_is_shown_whole(capsys):
 @pytest.mark.slow
 def test_the_tiny_recipe_trains_on_a_pod_stops_and_resumes(tmp_path):
     """Two workers run t5x.train, controlled only by launch/tpu.py."""
-    with socket.create_server(("", 0)) as server:
-        coordinator = f"127.0.0.1:{server.getsockname()[1]}"
     environment = {
         "PYTHON": sys.executable,
-        "COORDINATOR": coordinator,
+        "COORDINATOR": f"127.0.0.1:{free_port()}",
         "JAX_PLATFORMS": "cpu",
         "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "programs"),
     }

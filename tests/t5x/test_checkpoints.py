@@ -7,7 +7,6 @@ import os
 import pathlib
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -22,6 +21,7 @@ import pytest
 from fakes.checkpoints import like, mesh, placed, same, saved, state
 from fakes.full_disk import full_disk
 from fakes.golden import Golden
+from fakes.loopback import free_port
 from fakes.paths import PYTHONPATH
 from fakes.refuses import refuses
 from t5x.checkpointing import layout
@@ -365,9 +365,7 @@ assert all(map(np.array_equal, parts(back), parts(tree)))
 @pytest.mark.slow
 def test_four_processes_save_their_shards_and_any_number_of_devices_restores_them(run):
     environment = os.environ | {"PYTHONPATH": PYTHONPATH}
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     command = lambda index: [sys.executable, "-c", POD, str(index), run, address]
     processes = [subprocess.Popen(command(index), env=environment) for index in range(4)]
     try:

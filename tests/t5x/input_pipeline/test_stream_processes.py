@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import socket
 import subprocess
 import sys
 
@@ -11,6 +10,7 @@ import pytest
 import seqio
 
 from fakes import toy
+from fakes.loopback import free_port
 from fakes.paths import ROOT
 from t5x.input_pipeline.stream import TrainStream
 from tasks import mixtures, pairs
@@ -45,9 +45,7 @@ jax.distributed.shutdown()
 
 def pod(program, environments, *arguments):
     """Run a program in two processes, with the pod's address and their numbers; return outputs."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     env = {k: v for k, v in os.environ.items() if k not in ("HF_HUB_OFFLINE", "XLA_FLAGS")}
     given = [str(ROOT), str(ROOT / "tests"), address]
     running = [

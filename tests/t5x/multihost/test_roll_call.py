@@ -11,6 +11,7 @@ import time
 import pytest
 
 from common.errors import Failure, UserError
+from fakes.loopback import free_port
 from fakes.paths import ROOT
 from t5x.multihost import roll_call
 from t5x.multihost.roll_call import data_facts, difference, facts
@@ -52,11 +53,6 @@ def send(address, text):
 def post(path, body, length=None):
     """Return the bytes of a report."""
     return f"POST {path} HTTP/1.1\r\nContent-Length: {length or len(body)}\r\n\r\n{body}".encode()
-
-
-def free_port():
-    with socket.create_server(("", 0)) as server:
-        return server.getsockname()[1]
 
 
 def wait_for_all(worker, mine, seconds):
