@@ -104,17 +104,18 @@ class Cloud:
 
     def queue_ends(self, name, state):
         """Set the state that a request reaches at last."""
-        settings = self.read("settings")
-        states = settings.get("queue_ends_of", {}) | {name: state}
-        self.write("settings", settings | {"queue_ends_of": states})
+        self.change(queue_ends=self.read("settings").get("queue_ends", {}) | {name: state})
 
     def refuse(self, kind):
-        settings = self.read("settings")
-        self.write("settings", settings | {"refused": [*settings.get("refused", []), kind]})
+        self.change(refused=[*self.read("settings").get("refused", []), kind])
 
     def close(self, zone):
         """Let a zone be one that does not exist, or that the project may not use."""
-        self.write("settings", self.read("settings") | {"closed": zone})
+        self.change(closed=zone)
+
+    def change(self, **settings):
+        """Change settings: `slow` commands' seconds, a `warning` of each, the `age` of slices."""
+        self.write("settings", self.read("settings") | settings)
 
     def left(self):
         """Return the names of all slices and requests that exist."""
@@ -235,8 +236,7 @@ class Cloud:
             (self.folder / f"queue/{name}.json").unlink()
             print(json.dumps({"state": {"state": "DELETING"}}))
             return
-        settings = self.read("settings")
-        ends = settings.get("queue_ends_of", {}).get(name, settings.get("queue_ends", "ACTIVE"))
+        ends = self.read("settings").get("queue_ends", {}).get(name, "ACTIVE")
         states = ("WAITING_FOR_RESOURCES", "PROVISIONING", ends)
         about["state"] = states[min(about["asked"], 2)]
         if self.read("weather") is not None and self.read(f"slices/{name}/about") is None:

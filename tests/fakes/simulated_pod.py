@@ -117,9 +117,7 @@ class Pod:
 
     def worker_settings(self, **environment):
         """Change the environment of the workers."""
-        settings = self.cloud.read("settings")
-        settings["environment"] |= environment
-        self.cloud.write("settings", settings)
+        self.cloud.change(environment=self.cloud.read("settings")["environment"] | environment)
 
     def start(self, *words, **settings):
         """Start launch/tpu.py."""

@@ -144,7 +144,7 @@ def test_ctrl_c_while_a_lost_slice_is_asked_for_again_leaves_no_request(scarce):
 
 
 def test_ctrl_c_before_a_run_is_started_leaves_no_slice(scarce):
-    scarce.cloud.write("settings", scarce.cloud.read("settings") | {"slow": {"tpu-vm ssh": 300}})
+    scarce.cloud.change(slow={"tpu-vm ssh": 300})
     process = scarce.start("supervise", *RUN)
     scarce.wait_for(lambda: len(scarce.cloud.calls("tpu-vm ssh")), 1)
     os.killpg(process.pid, signal.SIGINT)
@@ -218,7 +218,7 @@ def test_nothing_is_asked_for_while_a_slice_is_there():
 
 
 def test_a_flex_start_slice_saves_before_its_end_and_another_follows(scarce):
-    scarce.cloud.write("settings", scarce.cloud.read("settings") | {"age": 466})  # of new slices
+    scarce.cloud.change(age=466)  # of new slices
     process = scarce.start("supervise", *RUN, "--flex", "600s", STEPS="100000")
     first = scarce.cloud.folder / f"slices/{D}/about.json"
     while not first.exists() or scarce.step() < 1:

@@ -83,7 +83,7 @@ def test_creation_waits_for_a_queued_slice_and_deletion_includes_its_request(pai
 
 
 def test_a_request_that_fails_is_a_sentence(pair):
-    pair.cloud.write("settings", pair.cloud.read("settings") | {"queue_ends": "FAILED"})
+    pair.cloud.queue_ends("ro", "FAILED")
     process = pair.ask("create", "ro", ZONE, "v4-32", "--queued")
     refusal = sentence(process)
     assert "the request for ro is FAILED and gives no slice" in refusal
@@ -91,8 +91,7 @@ def test_a_request_that_fails_is_a_sentence(pair):
 
 
 def test_a_second_start_waits_for_the_same_request_also_while_gcloud_fails(pair):
-    settings = pair.cloud.read("settings")
-    pair.cloud.write("settings", settings | {"queue_ends": "WAITING_FOR_RESOURCES"})
+    pair.cloud.queue_ends("ro", "WAITING_FOR_RESOURCES")
     create = ["create", "ro", ZONE, "v4-32", "--queued"]
     first = pair.start(*create)
     assert "the request for ro is WAITING_FOR_RESOURCES" in first.stdout.readline()
@@ -107,7 +106,7 @@ def test_a_second_start_waits_for_the_same_request_also_while_gcloud_fails(pair)
         assert second.poll() is None, second.communicate()
         assert time.monotonic() < end
         time.sleep(0.05)
-    pair.cloud.write("settings", settings)
+    pair.cloud.queue_ends("ro", "ACTIVE")
     out, err = second.communicate(timeout=240)
     assert (second.returncode, "is READY" in out) == (0, True), err
     assert err.count("gcloud cannot describe the queued-resources ro") == 2
@@ -115,7 +114,7 @@ def test_a_second_start_waits_for_the_same_request_also_while_gcloud_fails(pair)
 
 
 def test_an_earlier_request_for_another_type_is_not_taken_up(pair):
-    pair.cloud.write("settings", pair.cloud.read("settings") | {"queue_ends": "PROVISIONING"})
+    pair.cloud.queue_ends("ro", "PROVISIONING")
     first = pair.start("create", "ro", ZONE, "v4-32", "--queued")
     assert "the request for ro is WAITING_FOR_RESOURCES" in first.stdout.readline()
     os.killpg(first.pid, signal.SIGINT)
@@ -125,15 +124,14 @@ def test_an_earlier_request_for_another_type_is_not_taken_up(pair):
 
 
 def test_a_gcloud_that_does_not_answer_is_a_sentence(pair):
-    settings = pair.cloud.read("settings")
-    pair.cloud.write("settings", settings | {"slow": {"tpu-vm describe": 300}})
+    pair.cloud.change(slow={"tpu-vm describe": 300})
     refusal = sentence(pair.ask("status", "ro", ZONE, TPU_SSH_SECONDS="1"))
     assert "no answer within 1 s" in refusal
 
 
 def test_ctrl_c_ends_a_command_while_gcloud_runs(pair):
-    settings = pair.cloud.read("settings") | {"queue_ends": "WAITING_FOR_RESOURCES"}
-    pair.cloud.write("settings", settings | {"slow": {"queued-resources describe": 300}})
+    pair.cloud.queue_ends("ro", "WAITING_FOR_RESOURCES")
+    pair.cloud.change(slow={"queued-resources describe": 300})
     process = pair.start("create", "ro", ZONE, "v4-32", "--queued")
     end = time.monotonic() + 240
     while not pair.cloud.calls("queued-resources describe"):
@@ -146,8 +144,7 @@ def test_ctrl_c_ends_a_command_while_gcloud_runs(pair):
 
 @pytest.mark.parametrize("how", [["--queued"], []])
 def test_a_creation_that_ctrl_c_ends_names_how_to_delete_what_is_left(how, pair):
-    slow = {"tpu-vm create": 300, "queued-resources create": 300}
-    pair.cloud.write("settings", pair.cloud.read("settings") | {"slow": slow})
+    pair.cloud.change(slow={"tpu-vm create": 300, "queued-resources create": 300})
     process = pair.start("create", "ro", ZONE, "v4-32", *how)
     create = "queued-resources create" if how else "tpu-vm create"
     pair.wait_for(lambda: len(pair.cloud.calls(create)), 1)
@@ -158,8 +155,7 @@ def test_a_creation_that_ctrl_c_ends_names_how_to_delete_what_is_left(how, pair)
 
 def test_a_warning_of_gcloud_does_not_make_a_slice_missing(pair):
     pair.do("create", "ro", ZONE, "v4-32")
-    warning = "WARNING: The component manager was not found. NOT_FOUND\n"
-    pair.cloud.write("settings", pair.cloud.read("settings") | {"warning": warning})
+    pair.cloud.change(warning="WARNING: The component manager was not found. NOT_FOUND\n")
     assert "is READY" in pair.ask("status", "ro", ZONE).stdout
 
 
