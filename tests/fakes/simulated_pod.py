@@ -165,7 +165,7 @@ class Pod:
     def wait_for_step(self, step):
         self.wait_for(self.step, step)
 
-    def wait_for(self, count, number, seconds=120):
+    def wait_for(self, count, number, seconds=240):
         """Wait until `count` returns `number` or more."""
         end = time.monotonic() + seconds
         while count() < number:
