@@ -4,7 +4,7 @@
         pod.wait_for(lambda: pod.saved())
         pod.processes[1].kill()
         statuses, said = pod.ends(within=60)
-    pod.losses()                       # {step: bits of its loss}
+    pod.losses()                       # {step: its loss}
 
 A pod writes in `folder`/run; a second one on the same folder resumes it.
 """
@@ -16,11 +16,9 @@ import subprocess
 import sys
 import time
 
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from tensorboard.util.tensor_util import make_ndarray
-
 from fakes.loopback import free_port
 from fakes.paths import FAST_COMPILATION, ROOT
+from fakes.scalars import scalars
 from t5x.checkpointing import layout
 from t5x.checkpointing.reader import open_checkpoint
 
@@ -172,8 +170,8 @@ class Pod:
         """Send a signal to one process."""
         self.processes[index].send_signal(number)
 
-    def losses(self) -> dict[int, bytes]:
-        """Return the bits of each step's loss, as last written."""
+    def losses(self) -> dict[int, float]:
+        """Return the loss of each step, as last written."""
         return losses(self.run)
 
     def arrays(self) -> dict:
@@ -181,12 +179,9 @@ class Pod:
         return arrays(self.run)
 
 
-def losses(run: pathlib.Path) -> dict[int, bytes]:
-    """Return the bits of the loss of each step of a run, as last written."""
-    events = EventAccumulator(str(run / "train"), size_guidance={"tensors": 0})
-    events.Reload()
-    values = events.Tensors("loss_per_nonpadding_target_token")
-    return {e.step: make_ndarray(e.tensor_proto).tobytes() for e in values}
+def losses(run: pathlib.Path) -> dict[int, float]:
+    """Return the loss of each step of a run, as last written."""
+    return scalars(run / "train")
 
 
 def arrays(run: pathlib.Path) -> dict:

@@ -14,11 +14,10 @@ import subprocess
 import sys
 
 import pytest
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from tensorboard.util.tensor_util import make_ndarray
 
 from fakes import pods, week
 from fakes.paths import FAST_COMPILATION, ROOT
+from fakes.scalars import scalars
 from fakes.shell import executable
 from fakes.simulated_pod import Pod
 
@@ -65,13 +64,6 @@ def churn(seed):
         windows.append([now, now + life, kind, zone])
         now += life + draw.expovariate(1 / (2 * HOUR))
     return windows
-
-
-def figures(run, name):
-    """Return the values of a metric by step, as last written."""
-    events = EventAccumulator(str(run / "train"), size_guidance={"tensors": 0})
-    events.Reload()
-    return {e.step: float(make_ndarray(e.tensor_proto)) for e in events.Tensors(name)}
 
 
 @pytest.mark.slow
@@ -140,8 +132,7 @@ def test_a_week_of_churn_trains_what_an_undisturbed_run_does(tmp_path):
     alone = {"PACE": str(pace), "PYTHONPATH": f"{ROOT}:{ROOT}/tests"}
     with pods.Pod(tmp_path / "quiet", steps, 1, environment=alone, recipe=RECIPE) as quiet:
         assert not any(quiet.ends(1800)), quiet.said()
-    loss = "loss_per_nonpadding_target_token"
-    disturbed, calm = figures(pod.run_dir, loss), figures(quiet.run, loss)
+    disturbed, calm = scalars(pod.run_dir / "train"), quiet.losses()
     assert sorted(disturbed) == sorted(calm) == list(range(1, steps + 1))
     differences = [abs(disturbed[step] - calm[step]) for step in calm]
     print(
@@ -149,7 +140,7 @@ def test_a_week_of_churn_trains_what_an_undisturbed_run_does(tmp_path):
         f"{steps * week.STEP_SECONDS / granted:.1%} of {granted / HOUR:.0f} h"
     )
     assert max(differences) < 1e-5
-    assert figures(quiet.run, "data/epoch/ro_mini_span_corruption")[steps] < 1, "each once"
+    assert scalars(quiet.run / "train", "data/epoch/ro_mini_span_corruption")[steps] < 1, "each once"
     rows = [sorted(p.glob(f"checkpoint_{steps}/dataset/*.npz")) for p in (pod.run_dir, quiet.run)]
     for mine, theirs in zip(*rows, strict=True):  # begun rows of each shard
         assert mine.read_bytes() == theirs.read_bytes()

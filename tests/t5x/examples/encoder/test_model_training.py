@@ -6,9 +6,9 @@ import jax
 import numpy as np
 import seqio
 import tensorflow as tf
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from fakes import toy
+from fakes.scalars import scalars
 from t5x import optimizers
 from t5x.examples.encoder import network
 from t5x.examples.encoder.model import MaskedLanguageModel
@@ -67,14 +67,6 @@ def train(model_dir, total_steps, **changes):
         "eval_period": 20,
     }
     return toy.train(model_dir, **{**given, **changes})
-
-
-def scalars(folder, name):
-    """Return the values of a metric by step."""
-    events = EventAccumulator(str(folder), size_guidance={"tensors": 0})
-    events.Reload()
-    found = events.Tensors(name)
-    return {event.step: float(tf.make_ndarray(event.tensor_proto)) for event in found}
 
 
 def test_an_encoder_learns_and_resumes_exactly(tmp_path):
