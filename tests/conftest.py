@@ -111,6 +111,15 @@ def same_verbosity():
     logging.set_verbosity(before)
 
 
+@pytest.fixture
+def gin_apart():
+    """An empty gin configuration; the previous one returns at the end."""
+    from fakes import valid_run
+
+    with valid_run.gin_apart():
+        yield
+
+
 @pytest.fixture(scope="session", params=["t5_1_1", "t5_1_0"])
 def golden(request) -> Golden:
     return Golden(request.param)

@@ -24,6 +24,7 @@ from t5x.start import cooldown
 from t5x.train import train
 from tasks.objectives.registry import objective_of
 
+pytestmark = pytest.mark.usefixtures("gin_apart")
 FAMILIES = ("bert", "roberta", "modernbert")
 PATHS = filter(is_shipped, ROOT.glob("t5x/examples/encoder/*/*.gin"))
 FILES = sorted((path.parent.name, path.stem) for path in PATHS)
@@ -32,12 +33,6 @@ FILES = sorted((path.parent.name, path.stem) for path in PATHS)
 def macro(name):
     with gin.config_scope(name):
         return gin.get_configurable("gin.macro")()
-
-
-@pytest.fixture(autouse=True)
-def cleared():
-    with valid_run.gin_apart():
-        yield
 
 
 def model_of(family, size):

@@ -4,22 +4,16 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from fakes import valid_run
 from preflight.aot import recipe, recipe_step
 from t5x import adafactor, optimizers, schedules
 
+pytestmark = pytest.mark.usefixtures("gin_apart")
 PEAKS = {"adafactor": 0.05, "adamw_scaled": 0.05, "muon": 0.2}
 PAIRS = [
     *[("muon", name) for name in ("ro_t5x_base", "ro_bert_tiny", "ro_modernbert_base")],
     *[("adafactor", name) for name in ("ro_t5x_tiny", "ro_bert_tiny")],
     *[("adamw_scaled", name) for name in ("ro_t5x_tiny", "ro_modernbert_base")],
 ]
-
-
-@pytest.fixture(autouse=True)
-def cleared():
-    with valid_run.gin_apart():
-        yield
 
 
 def loaded(name, optimizer=None, *bindings):

@@ -13,12 +13,6 @@ MODEL = "data/ro_mini/ro_mini.model"
 
 
 @pytest.fixture
-def isolated_gin():
-    with valid_run.gin_apart():
-        yield
-
-
-@pytest.fixture
 def write_corpus(tmp_path):
     """Write a corpus with the same texts in each split and file, and return its folder."""
 

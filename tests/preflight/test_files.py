@@ -8,7 +8,7 @@ from preflight.files import CHECKPOINT, VOCABULARY, list_files
 from tasks import corpora, vocabularies
 from tasks.corpus.source import CorpusSource
 
-pytestmark = pytest.mark.usefixtures("isolated_gin")
+pytestmark = pytest.mark.usefixtures("gin_apart")
 
 
 def files_of(*bindings, name="ro_t5x_tiny"):

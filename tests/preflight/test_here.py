@@ -16,7 +16,7 @@ from preflight.checks import checklist, step
 from preflight.run_context import RunContext
 from preflight.search import Trial
 
-pytestmark = pytest.mark.usefixtures("isolated_gin")
+pytestmark = pytest.mark.usefixtures("gin_apart")
 RECIPE = Recipe(
     ("gin/ro_t5x_tiny.gin",),
     ("network.T5Config.num_encoder_layers = 1", "network.T5Config.num_decoder_layers = 1"),

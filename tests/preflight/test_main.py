@@ -8,7 +8,7 @@ from common.errors import UserError
 from common.tables import FAILS, NOT_CHECKED, OK
 from preflight.__main__ import main
 
-pytestmark = pytest.mark.usefixtures("isolated_gin")
+pytestmark = pytest.mark.usefixtures("gin_apart")
 TINY = "gin/ro_t5x_tiny.gin"
 
 

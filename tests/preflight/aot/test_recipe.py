@@ -6,7 +6,7 @@ from fakes.refuses import refuses
 from preflight.aot import recipe
 from preflight.aot.recipe import Recipe
 
-pytestmark = pytest.mark.usefixtures("isolated_gin")
+pytestmark = pytest.mark.usefixtures("gin_apart")
 TINY = "gin/ro_t5x_tiny.gin"
 
 

@@ -7,7 +7,7 @@ from preflight.aot import compiler, slices
 from preflight.aot.recipe import Recipe
 from preflight.checks import checklist
 
-pytestmark = pytest.mark.usefixtures("isolated_gin")
+pytestmark = pytest.mark.usefixtures("gin_apart")
 TINY = "gin/ro_t5x_tiny.gin"
 
 

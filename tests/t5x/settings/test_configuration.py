@@ -3,8 +3,9 @@
 import pytest
 
 import gin
-from fakes import valid_run
 from t5x.settings.configuration import current, settings_of
+
+pytestmark = pytest.mark.usefixtures("gin_apart")
 
 
 @gin.configurable(module="test_configuration")
@@ -15,12 +16,6 @@ def decode(length=1, search=None):
 @gin.configurable(module="test_configuration")
 def beam(width=1):
     return width
-
-
-@pytest.fixture(autouse=True)
-def apart():
-    with valid_run.gin_apart():
-        yield
 
 
 def test_settings_follow_macros_and_scoped_references():
