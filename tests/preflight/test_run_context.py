@@ -48,11 +48,11 @@ def test_the_restored_step_is_that_of_the_checkpoint(tmp_path):
     assert valid_run.context("runs/none", checkpoint_cfg=save_and_restore).start.known_step == 0
 
 
-def test_shards_divide_the_batch_and_the_hosts():
+def test_hosts_divide_the_shards_and_shards_the_batch():
     for rows, tpu in ((16, "v4-8"), (24, "v4-64"), (128, "v4-32")):
         data = dataclasses.replace(valid_run.TRAIN, batch_size=rows)
         context = valid_run.context(tpu=tpu, train_dataset_cfg=data)
-        assert context.shards % context.tpu.hosts == 0
+        assert rows % context.shards == context.shards % context.tpu.hosts == 0
 
 
 def test_a_corpus_that_timed_out_is_not_read_again(monkeypatch):
