@@ -1,4 +1,4 @@
-"""What a user asks to see: refused where it cannot be, due when it should."""
+"""What a user asks to see is due when it should be, and compared with a good run of its task."""
 
 import pytest
 

@@ -217,10 +217,10 @@ def test_missing_files_are_reported_with_the_setting():
 def test_reading_resumes_exactly(many, tmp_path, settings):
     source = Rows(files={"train": many}, columns=PAIR, **settings)
     iterator = iter(source.get_dataset("train", shuffle=True, seed=0).repeat(2))
-    before = [next(iterator)["inputs"].numpy() for _ in range(25)]
+    for _ in range(25):
+        next(iterator)
     path = tf.train.Checkpoint(iterator=iterator).write(str(tmp_path / "position"))
     rest = [row["inputs"].numpy() for row in iterator]
-    assert before
     assert rest
     other = iter(source.get_dataset("train", shuffle=True, seed=0).repeat(2))
     tf.train.Checkpoint(iterator=other).read(path)
