@@ -148,7 +148,7 @@ def test_seeds_run_once_and_the_results_hold_what_was_measured(run, said, tmp_pa
     config = pathlib.Path(run.folder, "config.gin")
     config.write_text(config.read_text().replace("emb_dim = 128", "emb_dim = 256"))
     with refuses("--out", str(out)) as refusal:
-        finetune.main.__wrapped__(flags)
+        finetune.main(flags)
     assert "another model" in refusal.value.why
 
 
@@ -165,7 +165,7 @@ def test_results_of_other_settings_are_not_kept(change, named, run, said, tmp_pa
     def start(job="topic", language="ro", step=7, flags=()):
         run.checkpoints[step] = f"{run.folder}/checkpoint_{step}"
         given = ["--language", language, "--model", run.folder, "--out", str(tmp_path / "out")]
-        finetune.main.__wrapped__([job, *given, *flags])
+        finetune.main([job, *given, *flags])
 
     start()
     start(language="romanian")  # the same by another name
@@ -180,7 +180,7 @@ def test_what_each_seed_has_of_its_own_is_no_flag(name, run, said, tmp_path):
     """Seeds of one RANDOM_SEED would be one training, and their deviation 0."""
     flags = ["topic", "--language", "ro", "--model", run.folder, "--out", f"{tmp_path}/out"]
     with refuses(f"--gin.{name}") as refusal:
-        finetune.main.__wrapped__([*flags, "--seeds", "2", f"--gin.{name}=5"])
+        finetune.main([*flags, "--seeds", "2", f"--gin.{name}=5"])
     assert finetune.OWN[name] in refusal.value.to_set
     assert not said
 
@@ -193,4 +193,4 @@ def test_a_seed_without_metrics_is_one_sentence(written, run, said, tmp_path, mo
         path.write_text(written)
     monkeypatch.setattr(finetune, "run_command", lambda words: None)
     with refuses(path):
-        finetune.main.__wrapped__([*FLAGS, "--model", run.folder, "--out", f"{tmp_path}/out"])
+        finetune.main([*FLAGS, "--model", run.folder, "--out", f"{tmp_path}/out"])

@@ -255,7 +255,7 @@ def test_the_converter_takes_the_command_that_is_printed(model_type, folders, ca
 )
 def test_bad_input_is_refused_by_its_flag(folders, words, setting, value):
     with refuses(setting, value):
-        new_job.main.__wrapped__(["mine", *words.split()])
+        new_job.main(["mine", *words.split()])
     assert not (folders / "root/tasks/mine.py").exists()
 
 
@@ -294,7 +294,7 @@ def test_no_less_is_held_out_than_holds_out_a_group(rows, usual, classes):
 def test_a_name_that_is_taken_or_no_module_is_refused(folders, name):
     words = "--rows data/rows.csv --inputs text --targets upper --from own"
     with refuses("NAME", name):
-        new_job.main.__wrapped__([name, *words.split()])
+        new_job.main([name, *words.split()])
 
 
 @pytest.mark.parametrize(

@@ -212,6 +212,6 @@ def test_a_path_is_one_word_of_the_commands_and_one_string_of_the_recipe(
 )
 def test_bad_input_is_refused_and_nothing_is_written(folders, words, setting, value, named):
     with refuses(setting, value) as refusal:
-        new_language.main.__wrapped__(words.split())
+        new_language.main(words.split())
     assert named in str(refusal.value)
     assert not [*folders.glob("[tgl]*s/*"), *folders.glob("gin/*"), *folders.glob("launch/*")]
