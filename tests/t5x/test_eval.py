@@ -118,7 +118,7 @@ def test_the_folder_of_a_run_keeps_its_configuration(folder, tmp_path, dry_run):
         ({"model": toy.model(emb_dim=32)}, "another shape"),
     ],
 )
-def test_it_is_refused_in_one_sentence(folder, tmp_path, changes, named):
+def test_what_cannot_be_evaluated_is_refused(folder, tmp_path, changes, named):
     """Beside what tests/fakes/bad_values.py holds."""
     with pytest.raises(ValueError, match=named) as caught:
         evaluate(**{"folder": folder, "output": tmp_path, **changes})

@@ -476,7 +476,7 @@ CONFIGS = {
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_it_is_refused_in_one_sentence(name, tmp_path, monkeypatch):
+def test_bad_settings_are_refused_before_the_devices_are_used(name, tmp_path, monkeypatch):
     monkeypatch.setattr(starting, "initial_state", kill)  # the first use of the devices
     with pytest.raises(ValueError, match=name) as caught:
         run(tmp_path, **CONFIGS[name])

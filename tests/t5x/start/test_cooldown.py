@@ -42,7 +42,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_it_is_refused_in_one_sentence(name):
+def test_a_branch_that_cannot_be_is_refused(name):
     arguments, setting = REFUSED[name]
     at_fault = "MODEL_DIR" if setting == "MODEL_DIR" else "train.cooldown_from"
     with refuses(at_fault) as refusal:

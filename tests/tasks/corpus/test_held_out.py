@@ -158,8 +158,8 @@ def test_rows_of_one_input_or_group_are_on_one_side(tmp_path, order, group, key)
     assert all(sides)
 
 
-def test_the_whole_row_decides_as_it_did_before_there_were_groups(tmp_path):
-    """The buckets of rows, by TensorFlow's farmhash of the texts with \\x1f between."""
+def test_an_empty_group_lets_the_whole_row_decide():
+    """By TensorFlow's farmhash of the texts with \\x1f between; saved positions need the same."""
     column = Columns({"inputs": "q", "targets": "a"}, group="")
     assert held_out.hashes([(b"un text", b" altul")], column).tolist() == [4847]
 
