@@ -1,4 +1,4 @@
-"""Calls of shell scripts, and fake interpreters that only record their calls."""
+"""Calls of scripts and of ruff, and fake interpreters that only record their calls."""
 
 import os
 import subprocess
@@ -27,6 +27,13 @@ def python(program):
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout.split()
+
+
+def check_style(file):
+    """Run ruff on a file, as if it were the repository's."""
+    for words in (["check"], ["format", "--check"]):
+        command = [sys.executable, "-m", "ruff", *words, "--config", ROOT / "pyproject.toml", file]
+        subprocess.run(command, check=True)
 
 
 def executable(path, text):

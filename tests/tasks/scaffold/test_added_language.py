@@ -5,8 +5,6 @@ import importlib.util
 import json
 import re
 import shlex
-import subprocess
-import sys
 
 import pytest
 import seqio
@@ -18,9 +16,10 @@ from convert.sizes import KINDS
 from fakes import published, tokenizer_files
 from fakes.clone import Clone
 from fakes.convert_fakes import FAMILIES
-from fakes.paths import MINI, ROOT
+from fakes.paths import MINI
 from fakes.published_t5 import byt5, umt5
 from fakes.refuses import refuses
+from fakes.shell import check_style
 from tasks import new_language
 from tasks.scaffold import starting_model
 
@@ -146,10 +145,7 @@ def test_the_new_language_is_half_of_what_is_read(folders, capsys, when):
             seqio.TaskRegistry.remove(name)
         for name in ("ka_tiny_t5", "ka_tiny_t5_others"):
             seqio.MixtureRegistry.remove(name)
-    ruff = [sys.executable, "-m", "ruff"]
-    settings = ["--config", str(ROOT / "pyproject.toml")]
-    subprocess.run([*ruff, "check", *settings, str(folders / "made.py")], check=True)
-    subprocess.run([*ruff, "format", "--check", *settings, str(folders / "made.py")], check=True)
+    check_style(folders / "made.py")
     assert "'runs/ka_tiny_t5_start/checkpoint_0'" in recipe
     assert "--model_type umt5" in said
     assert said.index("vocabulary.trim") < said.index("vocabulary.extend")

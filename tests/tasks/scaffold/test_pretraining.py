@@ -4,13 +4,12 @@ import ast
 import dataclasses
 import importlib.util
 import re
-import subprocess
-import sys
 
 import pytest
 import seqio
 
 from fakes.paths import MINI, ROOT, is_shipped
+from fakes.shell import check_style
 from tasks import corpora
 from tasks.corpus.source import CorpusSource
 from tasks.languages import table
@@ -61,11 +60,8 @@ def test_the_task_is_registered_by_its_module_and_passes_the_lint(tmp_path, lang
             assert len(source.peek("train", 2)) == 2
     finally:
         seqio.TaskRegistry.remove(recipe.task)
-    ruff = [sys.executable, "-m", "ruff"]
-    settings = ["--config", str(ROOT / "pyproject.toml")]
     if language:  # a path of the user may be long
-        subprocess.run([*ruff, "check", *settings, str(file)], check=True)
-        subprocess.run([*ruff, "format", "--check", "--line-length", "100", str(file)], check=True)
+        check_style(file)
 
 
 @pytest.mark.parametrize("kind", ["t5", "bert"])
@@ -90,12 +86,7 @@ def test_several_corpora_become_a_mixture_whose_first_is_read_throughout(tmp_pat
                 seqio.TaskRegistry.remove(name)
         if recipe.task in seqio.MixtureRegistry.names():
             seqio.MixtureRegistry.remove(recipe.task)
-    checks = ["ruff", "check", "-q"], ["ruff", "format", "-q", "--check"]
-    for words in checks:
-        subprocess.run(
-            [sys.executable, "-m", *words, "--config", str(ROOT / "pyproject.toml"), str(file)],
-            check=True,
-        )
+    check_style(file)
     said = recipe.report([])
     assert "--corpus '@https://data.hplt-project.org/three/sorted/ces_Latn.map" in said
     assert "CC BY-SA 4.0" in said
