@@ -1,4 +1,4 @@
-"""The network computes upstream's numbers, whatever is padded, packed or sharded."""
+"""T5 computes upstream's numbers; test_networks.py has what all networks have in common."""
 
 import functools
 
@@ -120,11 +120,9 @@ def kinds(params):
     return jax.tree.map(lambda x: (x.shape, str(x.dtype)), params)
 
 
-def test_initial_parameters_have_upstreams_names_deviations_and_float32(one, umt5):
+def test_initial_parameters_have_upstreams_deviations(one, umt5):
     model = Golden("t5_1_1").model(dtype=jnp.bfloat16)
     params = initial_parameters(model, jax.jit)
-    assert kinds(params) == kinds(one[1])
-    assert {x.dtype for x in jax.tree.leaves(params)} == {np.dtype("float32")}
     for a, b in zip(jax.tree.leaves(params), jax.tree.leaves(one[1]), strict=True):
         if a.size > 500:
             np.testing.assert_allclose(np.std(a), np.std(b), rtol=0.15)
