@@ -56,7 +56,7 @@ def test_watching_rewrites_the_page_until_it_is_stopped(tmp_path, monkeypatch):
     assert '"reload":null' in out.read_text()
 
 
-def test_without_a_folder_the_newest_run_is_shown(tmp_path, monkeypatch, capsys):
+def test_without_a_folder_the_newest_run_is_shown(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as refused:
         entry_point.main([])

@@ -56,7 +56,7 @@ def test_an_empty_prediction_is_not_a_class_called_nothing():
     assert "<th>(nothing)</th><th>nothing</th>" in text
 
 
-def test_of_a_run_its_last_evaluation_is_read(tmp_path, capsys):
+def test_of_a_run_its_last_evaluation_is_read(tmp_path):
     folder = tmp_path / "inference_eval"
     folder.mkdir()
     for age, name in enumerate(("quality-20.jsonl", "quality-100.jsonl", "quality-metrics.jsonl")):

@@ -67,7 +67,7 @@ def test_the_command_line_may_name_imports_of_files(entry_point, name):
     assert gin.get_configurable(entry_point.train)()[2] == 3
 
 
-def test_the_command_line_may_name_unbound_imports_of_files(entry_point):
+def test_the_command_line_may_name_unbound_imports_of_files():
     parse(
         GOOD + "from t5x.loop import triggers\n",
         [*BOTH, "train_script.train.actions = @triggers.next_trigger"],

@@ -61,7 +61,7 @@ def test_special_tokens_are_known_by_their_spelling_without_a_configuration(fold
     }
 
 
-def test_a_configuration_names_special_tokens(folders, tmp_path):
+def test_a_configuration_names_special_tokens(tmp_path):
     shutil.copytree(WORDPIECE, tmp_path, dirs_exist_ok=True)
     named = {"mask_token": {"content": "Ș"}, "pad_token": "[UNK]"}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(named))

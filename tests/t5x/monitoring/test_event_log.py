@@ -20,7 +20,7 @@ def log(tmp_path):
     made.close()
 
 
-def test_an_event_has_its_time_and_fields(tmp_path, log):
+def test_an_event_has_its_time_and_fields(log):
     before = time.time()
     log.write("save", step=3, seconds=0.5)
     with log.timed("evaluate", step=4, task="ă"):

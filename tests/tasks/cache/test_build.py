@@ -143,7 +143,7 @@ def test_seqio_deals_finished_examples_to_hosts_always_alike(two_epochs, reading
     assert sum(map(len, shares)) == two_epochs[1]["validation"]["examples"]
 
 
-def test_a_cache_of_tokens_is_corrupted_differently_in_each_epoch(of_tokens, reading):
+def test_a_cache_of_tokens_is_corrupted_differently_in_each_epoch(reading):
     task = seqio.TaskRegistry.get("ro_mini_span_corruption")
     kwargs = {"use_cached": True, "shuffle": False, "seed": 0}
     once = list(task.get_dataset(LENGTHS, "validation", **kwargs).as_numpy_iterator())
@@ -179,7 +179,7 @@ def test_a_pipeline_that_refuses_is_found_before_anything_is_made(tmp_path):
         build.check_pipelines(job(tmp_path, lengths=(("inputs", 64), ("targets", 9))))
 
 
-def test_other_lengths_than_the_caches_are_refused(two_epochs, reading):
+def test_other_lengths_than_the_caches_are_refused(reading):
     task = cached.add_pregenerated("ro_mini_span_corruption", LENGTHS)
     lengths = {"inputs": 32, "targets": 14}
     with refuses("TASK_FEATURE_LENGTHS", lengths):

@@ -86,7 +86,7 @@ def test_a_run_killed_twice_reads_what_an_undisturbed_one_reads(tmp_path, monkey
     assert take(iterator, 80) == undisturbed[120:]
 
 
-def test_a_restore_reads_no_file_that_was_finished(tmp_path, monkeypatch):
+def test_a_restore_reads_no_file_that_was_finished(tmp_path):
     for i in range(4):
         write(tmp_path, "jsonl", LINES[i * 100 : (i + 1) * 100], f"train-{i}")
     iterator = iter(CorpusSource(str(tmp_path), held_out={}).get_dataset("train", shuffle=False))

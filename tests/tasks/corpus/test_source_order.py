@@ -52,7 +52,7 @@ def test_parallel_files_are_measured_too(tmp_path, limit):
     assert source.order("train") == PARTS
 
 
-def test_a_split_of_unknown_size_is_streamed(tmp_path):
+def test_a_split_of_unknown_size_is_streamed():
     many = [f"https://example.org/{i}.csv" for i in range(100)]
     source = CorpusSource(files={"train": many})
     assert source.order("train") == PARTS
@@ -69,7 +69,7 @@ def test_the_sizes_of_very_many_remote_files_are_not_requested(monkeypatch):
     assert len(asked) == 3
 
 
-def test_the_order_of_a_saved_position_is_kept(tmp_path, limit):
+def test_the_order_of_a_saved_position_is_kept(tmp_path):
     source = CorpusSource(str(write(tmp_path, "csv", LINES)), splits=["train"])
     for order in (RECORDS, PARTS):
         source.pin_order("train", order)

@@ -178,7 +178,7 @@ def test_sentences_of_evaluations_are_found_in_documents(sets, text, is_held, mo
     assert ("(10.0%), such as “" in line.figure) == is_held
 
 
-def test_a_look_compares_with_the_sets_that_gin_names(write, sets, tmp_path):
+def test_a_look_compares_with_the_sets_that_gin_names(write, sets):
     task, _ = write([f"{text} {PAIR}" for text in TEXTS[:40]] + TEXTS[40:400], [])
     with gin.unlock_config():
         gin.parse_config(f"tasks.look.overlap.evaluation_sets.paths = {sets!r}")
