@@ -11,13 +11,10 @@ import importlib
 import io
 import os
 import pathlib
-import re
 import subprocess
 import sys
 import time
 from unittest import mock
-
-import pytest
 
 from common.errors import CommandError
 from fakes.bad_values import BadValue
@@ -149,15 +146,3 @@ def _bash(script: str, arguments: list[str]) -> int:
 
 def _written(folder: pathlib.Path) -> tuple[str, ...]:
     return tuple(sorted(str(path.relative_to(folder)) for path in folder.rglob("*")))
-
-
-@contextlib.contextmanager
-def refused(capsys, message: str):
-    """Expect that a command ends, and says one sentence that matches `message` on stderr."""
-    capsys.readouterr()
-    with pytest.raises(SystemExit) as end:
-        yield
-    output = capsys.readouterr().err
-    assert end.value.code in (1, 2)
-    assert re.search(message, output), output
-    assert "Traceback" not in output

@@ -25,7 +25,6 @@ from fakes.clone import Clone
 from fakes.convert_fakes import FAMILIES
 from fakes.paths import ROOT
 from fakes.published_t5 import byt5, sentencepiece, umt5
-from fakes.refusals import refused
 from fakes.refuses import refuses
 from t5x import gin_utils
 from t5x.start.vocabulary import verify_matching_vocabs
@@ -216,8 +215,9 @@ def test_the_best_of_few_steps_and_rows_of_many_are_within_limits(folders, capsy
     assert "include 'runs/mine_start/config.gin'" in recipe
     steps = int(re.search(r"TRAIN_STEPS = (\d+)", recipe)[1])
     assert finetuning.STEPS[0] <= steps <= finetuning.STEPS[1]
-    with refused(capsys, "--overwrite"):
+    with refuses() as refusal:
         new_job.main(words)
+    assert "--overwrite" in refusal.value.to_set
     (folders / "root/gin/mine.gin").write_text("mine")
     new_job.main([*words, "--overwrite"])
     assert (folders / "root/gin/mine.gin").read_text() == recipe
@@ -316,8 +316,11 @@ def test_a_name_that_is_taken_or_no_module_is_refused(folders, name):
     ],
 )
 def test_bad_input_is_one_sentence_and_nothing_is_written(folders, capsys, words, named):
-    with refused(capsys, named):
+    with pytest.raises(SystemExit, match="[12]"):
         new_job.main(["mine", *words.split()])
+    said = capsys.readouterr().err
+    assert named in said
+    assert "Traceback" not in said
     assert not (folders / "root/tasks/mine.py").exists()
     assert not (folders / "root/gin/mine.gin").exists()
 
