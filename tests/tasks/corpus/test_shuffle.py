@@ -1,11 +1,15 @@
 """All records of a finite split are mixed, in every format, and resumed exactly."""
 
 import collections
+import csv
 import errno
 import io
+import json
 import pathlib
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import scipy.stats
 import seqio
@@ -13,7 +17,6 @@ import tensorflow as tf
 
 from common.source import Reading
 from fakes.corpora import LINES, write
-from fakes.sorted_corpora import COUNTS, KINDS, in_batches, sorted_source, texts_of
 from tasks.corpus import held_out, shuffle
 from tasks.corpus.records import formats
 from tasks.corpus.records.counts import code
@@ -21,7 +24,11 @@ from tasks.corpus.records.documents import Column
 from tasks.corpus.shuffle import RecordStore, permute
 from tasks.corpus.source import PARTS, CorpusSource
 from tasks.corpus.storage.retry import RetryPolicy
+from tasks.rows import Rows
 
+KINDS = ("jsonl", "jsonl.gz", "jsonl.zst", "json", "csv", "tsv", "txt", "parquet", "parallel")
+COUNTS = {"a": 1600, "b": 800, "c": 600, "d": 1000}
+SHARDS = 8
 BATCH = 64
 HALF = {name: n // 2 for name, n in COUNTS.items()}
 
@@ -109,6 +116,51 @@ def test_temporary_files_leave_nothing_and_a_full_folder_is_named(tmp_path, monk
         len(store_of(corpus))
 
 
+def texts_of(counts=COUNTS):
+    """Return texts that begin with their class, sorted by class."""
+    return [f"{name} {i} " + "x" * (i % 50) for name, n in counts.items() for i in range(n)]
+
+
+def sorted_source(folder, kind, counts=COUNTS):
+    """Write sorted records and return their source."""
+    texts = texts_of(counts)
+    if kind == "parallel":
+        for side in ("ro", "en"):
+            (folder / f"train.{side}").write_text("".join(f"{text}\n" for text in texts))
+        pair = (str(folder / "train.ro"), str(folder / "train.en"))
+        return Rows(parallel={"train": pair}, held_out={})
+    if kind in ("csv", "tsv"):
+        with open(folder / f"train.{kind}", "w", newline="") as file:
+            rows = csv.writer(file, delimiter="," if kind == "csv" else "\t")
+            rows.writerows([["text"], *([text] for text in texts)])
+    elif kind == "parquet":
+        table = pa.table({"text": texts})
+        pq.write_table(table, folder / "train.parquet", row_group_size=500)
+    elif kind == "jsonl":  # a file for each class
+        for name in counts:
+            lines = [json.dumps({"text": text}) for text in texts if text.startswith(name)]
+            (folder / f"train-{name}.jsonl").write_text("\n".join(lines))
+    else:
+        write(folder, kind, texts, "train")
+    return CorpusSource(str(folder), splits=["train"])
+
+
+def in_batches(source, epochs=1, **settings):
+    """Return the classes in each batch, in which each shard fills an equal number of rows."""
+    rows = BATCH // SHARDS
+    shards = []
+    for i in range(SHARDS):
+        info = seqio.ShardInfo(i, SHARDS)
+        dataset = source.get_dataset("train", seed=0, shard_info=info, **settings).repeat(epochs)
+        records = dataset.as_numpy_iterator()
+        shards.append([(r.get("text", r.get("inputs"))).decode() for r in records])
+    steps = min(map(len, shards)) // rows
+    return [
+        [text[0] for shard in shards for text in shard[i * rows : (i + 1) * rows]]
+        for i in range(steps)
+    ]
+
+
 def beyond_bounds(batches):
     """Return the batches in which a class has a share that chance does not explain.
 
@@ -131,13 +183,13 @@ def beyond_bounds(batches):
 def test_every_batch_of_a_sorted_corpus_has_the_shares_of_its_classes(tmp_path, kind):
     source = sorted_source(tmp_path, kind, HALF)
     assert source.order("train") != PARTS
-    batches = in_batches(source, BATCH, epochs=2)
+    batches = in_batches(source, epochs=2)
     assert len(batches) == 2 * sum(HALF.values()) // BATCH
     assert not beyond_bounds(batches)
 
 
 def test_the_order_by_parts_would_fail_that_test(tmp_path):
-    assert beyond_bounds(in_batches(sorted_source(tmp_path, "csv"), BATCH, order=PARTS))
+    assert beyond_bounds(in_batches(sorted_source(tmp_path, "csv"), order=PARTS))
 
 
 def read(source, index=0, num_shards=1, epochs=1, seed=0):
