@@ -16,7 +16,7 @@ import t5x.eval
 import t5x.infer
 import t5x.precompile
 import t5x.train
-from fakes import upstream_gin, valid_run
+from fakes import valid_run
 from fakes.paths import GOLDEN, ROOT
 from t5x import gin_utils, train_state
 from t5x.settings.configuration import current
@@ -51,17 +51,56 @@ REFUSED = {
     "t5x/configs/runs/infer_from_tfexample_file.gin": r"has no 'create_task_from_tfexample_file'",
     "t5x/examples/t5/t5_1_1/examples/base_wmt_eval.gin": r"evaluate gets no partitioner",
 }
-FILES = sorted(upstream_gin.STATEMENTS)
+STATEMENTS = json.loads((GOLDEN / "upstream_gin.json").read_text())
+FILES = sorted(STATEMENTS)
 MODELS = [file for file in FILES if file.count("/") == 4]
 RUNS = [file for file in FILES if file not in MODELS and file not in REFUSED]
 PARAMETERS = json.loads((GOLDEN / "upstream_names.json").read_text())["parameters"]
+
+
+def line(statement: dict) -> str:
+    """Return a statement as gin writes it."""
+    if "include" in statement:
+        return f"include '{statement['include']}'"
+    if "import" in statement:
+        parent, _, name = statement["import"].rpartition(".")
+        text = f"from {parent} import {name}" if statement["from"] else f"import {parent}.{name}"
+        text = text if parent else f"import {name}"
+        return f"{text} as {statement['as']}" if statement["as"] else text
+    scope, selector, argument, value = statement["bind"]
+    name = f"{scope}/{selector}" if scope else selector
+    return f"{name}.{argument} = {value}" if argument else f"{name} = {value}"
+
+
+def main_of(file: str) -> str | None:
+    """Return the function of `__main__` that a file or its includes set, None for a model file."""
+    for statement in STATEMENTS[file]:
+        if "include" in statement and (main := main_of(statement["include"])):
+            return main
+        selector = statement.get("bind", ("", ""))[1]
+        if "_script." in selector and selector.rpartition(".")[2] in FUNCTIONS:
+            return selector.rpartition(".")[2]
+    return None
+
+
+def tasks_of_t5() -> dict[str, types.ModuleType]:
+    """Return empty modules in the place of t5's, which register tasks when they are imported."""
+    modules = {name: types.ModuleType(name) for name in ("t5", "t5.data", "t5.data.mixtures")}
+    modules["t5"].data = modules["t5.data"]
+    modules["t5.data"].mixtures = modules["t5.data.mixtures"]
+    for module in modules.values():
+        module.__path__ = []
+        assert module.__name__ not in sys.modules
+    return modules
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A folder with all of upstream's files."""
     written = tmp_path_factory.mktemp("upstream")
-    upstream_gin.write(written)
+    for file, statements in STATEMENTS.items():
+        (written / file).parent.mkdir(parents=True, exist_ok=True)
+        (written / file).write_text("".join(f"{line(statement)}\n" for statement in statements))
     return written
 
 
@@ -70,7 +109,7 @@ def main(monkeypatch, folder):
     """A `__main__` in that folder, gin cleared, and stand-ins of t5's modules."""
     module = types.ModuleType("__main__")
     monkeypatch.setitem(sys.modules, "__main__", module)
-    for name, stand_in in upstream_gin.tasks_of_t5().items():
+    for name, stand_in in tasks_of_t5().items():
         monkeypatch.setitem(sys.modules, name, stand_in)
     monkeypatch.chdir(folder)
     with valid_run.gin_apart():
@@ -86,7 +125,7 @@ def chain(file):
 
 def arguments_of(file, main, *bindings):
     """Parse a file with what upstream asks a user to set; return what its function gets."""
-    name = upstream_gin.main_of(file)
+    name = main_of(file)
     function = lambda **arguments: arguments
     function.__name__ = function.__qualname__ = name
     function.__module__ = "__main__"
@@ -144,7 +183,7 @@ def test_a_run_file_builds_what_its_function_gets(file, main):
 @pytest.mark.parametrize("file", REFUSED)
 def test_a_file_that_is_left_out_is_refused_by_name(file, main):
     with pytest.raises(ValueError, match=REFUSED[file]) as caught:
-        arguments_of(file, main) if upstream_gin.main_of(file) else model_of(file)
+        arguments_of(file, main) if main_of(file) else model_of(file)
     assert "\n" not in str(caught.value)
 
 
