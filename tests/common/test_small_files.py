@@ -90,6 +90,10 @@ def lines_of(read):
     return lambda folder: [*read((folder / "x.jsonl").read_text("utf-8", "replace").split("\n"))]
 
 
+def network(folder, config=None):
+    return model_dir.network(model_dir.TrainedRun(str(folder), {}), config)
+
+
 # What reads a file, by the file's name in a folder.
 READERS = {
     "first_step.json": first_step,
@@ -103,10 +107,10 @@ READERS = {
     "stream.json": lambda folder: position.saved(str(folder)),
     "events.jsonl": lambda folder: EventLog(str(folder)).metrics_by_step("start"),
     "lease.json": lambda folder: lease._owner((folder / "lease.json").read_bytes()),
-    "config.gin": lambda folder: model_dir.network(model_dir.TrainedRun(str(folder), {})),
+    "config.gin": network,
     "./config.gin": lambda folder: restore.settings(str(folder)),
     "recipe.gin": settings,
-    "sizes.json": lambda folder: model_dir._sizes_of_json(folder / "sizes.json"),
+    "sizes.json": lambda folder: network(folder, str(folder / "sizes.json")),
     "conversion.json": atomic_output.read_record,
     "inference_eval/a-metrics.jsonl": loss_curve.evaluations,
     "./inference_eval/a-metrics.jsonl": lambda folder: results.add_to_run(folder, "a", 1, {}),

@@ -15,6 +15,7 @@ from fakes.paths import ROOT
 from fakes.refuses import refuses
 from t5x import optimizers
 from t5x.checkpointing.config import RestoreCheckpointConfig
+from t5x.multihost import broadcast
 from t5x.partitioning import PjitPartitioner
 from t5x.start import model_dir
 from t5x.start.checkpoint import Start
@@ -44,7 +45,7 @@ def test_a_bucket_that_cannot_be_opened_is_refused_at_once():
 
 def test_a_folder_that_hosts_do_not_share_is_refused(tmp_path, monkeypatch):
     """Host 1 of a pod, whose host 0 writes elsewhere."""
-    monkeypatch.setattr(model_dir, "_write_probe", lambda *_: None)
+    monkeypatch.setattr(broadcast, "broadcast_from_first", lambda _: "what host 0 found")
     monkeypatch.setattr(jax, "process_index", lambda: 1)
     with refuses("MODEL_DIR", str(tmp_path)) as refusal:
         model_dir.check_writable(str(tmp_path), seconds=0.0)

@@ -53,20 +53,20 @@ def test_an_answer_of_another_version_of_the_converter_is_not_kept(tmp_path, mon
     monkeypatch.setenv("HOME", str(tmp_path))
     versions, exports = iter("aab"), []
 
-    def run(module, *arguments):
-        if module == "convert.version":
-            return subprocess.CompletedProcess(module, 0, next(versions), "")
-        exports.append(arguments)
-        return subprocess.CompletedProcess(module, 0, '{"verdict": "ok", "figure": "equal"}', "")
+    def run(command, **_):
+        if "convert.version" in command:
+            return subprocess.CompletedProcess(command, 0, next(versions), "")
+        exports.append(command)
+        return subprocess.CompletedProcess(command, 0, '{"verdict": "ok", "figure": "equal"}', "")
 
-    monkeypatch.setattr(publishable, "_run", run)
+    monkeypatch.setattr(subprocess, "run", run)
     assert [asked(MINI / "ro_mini.model").verdict for _ in range(3)] == [OK] * 3
     assert len(exports) == 2
 
 
 def test_without_a_library_of_the_converter_a_run_is_not_checked(monkeypatch):
     missing = subprocess.CompletedProcess("", 1, "torch is not installed", "")
-    monkeypatch.setattr(publishable, "_run", lambda *_: missing)
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: missing)
     result = asked(MINI / "ro_mini.model")
     assert (result.verdict, result.figure) == (NOT_CHECKED, "torch is not installed")
 
