@@ -1,6 +1,5 @@
 """The command writes the files of a language and prints what follows, or refuses its flags."""
 
-import argparse
 import re
 
 import pytest
@@ -71,17 +70,6 @@ def test_existing_files_are_kept(tmp_path, monkeypatch, capsys):
     assert "--config ces_Latn " in said
     assert "--cedilla" not in said
     assert "\n  bash launch/cs_t5x_base.sh\n" in said
-
-
-def test_files_to_keep_are_read_as_the_flags_say(tmp_path):
-    (tmp_path / "a.txt").write_text("one\ntwo\n\nthree\n" * 20)
-    text = new_language.kept_text(f"eng={tmp_path}/*.txt", documents="paragraphs")
-    assert 'documents="paragraphs"' in text.source
-    flags = argparse.Namespace(
-        language="cs", corpus=None, column="text", documents=None, keep="eng=a.csv"
-    )
-    flags.name = flags.kind = flags.size = flags.phases = flags.from_corpora = None
-    new_language._check(flags)
 
 
 @pytest.mark.slow

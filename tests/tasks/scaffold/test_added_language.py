@@ -153,6 +153,13 @@ def test_the_new_language_is_half_of_what_is_read(folders, capsys, when):
     assert ("--gin.MIXTURE_OR_TASK_NAME=\"'ka_tiny_t5'\"" in said) == bool(when)
 
 
+def test_files_to_keep_are_read_as_the_flags_say(folders, capsys):
+    (folders / "kept.txt").write_text("one\ntwo\n\nthree\n" * 20)
+    words = ["georgian", "--from", "tiny_t5", "--keep", "eng=kept.txt"]
+    _, module, _ = made(folders, capsys, *words, "--documents", "paragraphs")
+    assert 'documents="paragraphs"' in module
+
+
 def test_with_all_nothing_is_cut_and_a_run_goes_on_from_its_last_step(folders, capsys):
     said, _, recipe = made(folders, capsys, "georgian", "--from", "own", "--keep", "all")
     assert "vocabulary.trim" not in said
