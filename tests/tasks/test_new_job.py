@@ -79,8 +79,7 @@ def folders(tmp_path, monkeypatch):
         monkeypatch.setattr(module, "ROOT", tmp_path / "root")
     monkeypatch.chdir(tmp_path)
     yield tmp_path
-    if "mine" in seqio.TaskRegistry.names():
-        seqio.TaskRegistry.remove("mine")
+    seqio.TaskRegistry.remove("mine")
 
 
 def run_of(folders, monkeypatch):

@@ -49,8 +49,7 @@ def start(corpus, shuffled=64, order=None, **settings):
 
     A task's 1,024 would be two epochs, which are read before the first batch.
     """
-    if NAME in seqio.TaskRegistry.names():
-        seqio.TaskRegistry.remove(NAME)
+    seqio.TaskRegistry.remove(NAME)
     with mock.patch.object(pairs, "SHUFFLED", shuffled):
         task = pairs.add(
             NAME, Rows(files={"train": corpus}, columns=COLUMNS, held_out={}), toy.VOCABULARY

@@ -79,8 +79,7 @@ def small(tmp_path):
     model.write_bytes((ROOT / "data/ro_mini/ro_mini.model").read_bytes())
 
     def made_anew() -> CacheJob:
-        if "cache_small" in seqio.TaskRegistry.names():
-            seqio.TaskRegistry.remove("cache_small")
+        seqio.TaskRegistry.remove("cache_small")
         corpora.add("cache_small", CorpusSource(files={"train": str(corpus)}), str(model))
         plan.task_of.cache_clear()
         return CacheJob("cache_small", str(tmp_path / "caches"), splits=("train",))

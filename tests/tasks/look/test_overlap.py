@@ -45,8 +45,7 @@ def write(tmp_path):
 
     yield make
     for name in NAMES:
-        if name in seqio.TaskRegistry.names():
-            seqio.TaskRegistry.remove(name)
+        seqio.TaskRegistry.remove(name)
 
 
 def look(tasks):
