@@ -1,7 +1,6 @@
 """A language is added to a model that exists: the files and the commands."""
 
 import ast
-import importlib.util
 import json
 import re
 import shlex
@@ -20,6 +19,7 @@ from fakes.paths import MINI
 from fakes.published_t5 import byt5, umt5
 from fakes.refuses import refuses
 from fakes.shell import check_style
+from fakes.task_modules import registered_by
 from tasks import new_language
 from tasks.scaffold import starting_model
 
@@ -130,21 +130,14 @@ def test_the_new_language_is_half_of_what_is_read(folders, capsys, when):
     words = ["georgian", "--from", "tiny_t5", "--keep", "ron,bulgarian,eng", *when]
     said, module, recipe = made(folders, capsys, *words)
     (folders / "made.py").write_text(module)
-    spec = importlib.util.spec_from_file_location("made_by_new_language", folders / "made.py")
     names = [f"ka_tiny_t5_{language}" for language in ("ka", "ro", "bg", "eng")]
-    try:
-        spec.loader.exec_module(importlib.util.module_from_spec(spec))
+    with registered_by(folders / "made.py"):
         rates = seqio.MixtureRegistry.get("ka_tiny_t5")
         shares = {task.name: rates.get_rate(task) for task in rates.tasks}
         assert shares.keys() == {*names}
         assert shares[names[0]] == pytest.approx(sum(shares[name] for name in names[1:]))
         others = seqio.MixtureRegistry.get("ka_tiny_t5_others")
         assert {task.name for task in others.tasks} == {*names[1:]}
-    finally:
-        for name in names:
-            seqio.TaskRegistry.remove(name)
-        for name in ("ka_tiny_t5", "ka_tiny_t5_others"):
-            seqio.MixtureRegistry.remove(name)
     check_style(folders / "made.py")
     assert "'runs/ka_tiny_t5_start/checkpoint_0'" in recipe
     assert "--model_type umt5" in said

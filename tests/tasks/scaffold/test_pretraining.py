@@ -2,7 +2,6 @@
 
 import ast
 import dataclasses
-import importlib.util
 import re
 
 import pytest
@@ -10,6 +9,7 @@ import seqio
 
 from fakes.paths import MINI, ROOT, is_shipped
 from fakes.shell import check_style
+from fakes.task_modules import registered_by
 from tasks import corpora
 from tasks.corpus.source import CorpusSource
 from tasks.languages import table
@@ -50,16 +50,12 @@ def test_the_task_is_registered_by_its_module_and_passes_the_lint(tmp_path, lang
     path, content = next(iter(recipe.files().items()))
     file = tmp_path / path.rsplit("/", 1)[1]
     file.write_text(content)
-    spec = importlib.util.spec_from_file_location("made_by_new_language", file)
-    try:
-        spec.loader.exec_module(importlib.util.module_from_spec(spec))
+    with registered_by(file):
         source = seqio.TaskRegistry.get(recipe.task).source
         if language:
             assert source.config == table.find(language).code
         else:
             assert len(source.peek("train", 2)) == 2
-    finally:
-        seqio.TaskRegistry.remove(recipe.task)
     if language:  # a path of the user may be long
         check_style(file)
 
@@ -72,20 +68,12 @@ def test_several_corpora_become_a_mixture_whose_first_is_read_throughout(tmp_pat
     file = tmp_path / "mixed_cs.py"
     file.write_text(files[f"tasks/{recipe.module}.py"])
     assert f"MIXTURE_OR_TASK_NAME = '{recipe.task}'" in files[f"gin/{recipe.name}.gin"]
-    spec = importlib.util.spec_from_file_location("made_by_new_language", file)
     names = [f"{recipe.task}_{corpus}" for corpus in text.parts]
     bounded = [f"{name}_{EPOCHS}_epochs" for name in names[1:]]
-    try:
-        spec.loader.exec_module(importlib.util.module_from_spec(spec))
+    with registered_by(file):
         mixture = seqio.MixtureRegistry.get(recipe.task)
         assert {task.name for task in mixture.tasks} == {names[0], *bounded}
         assert "sorted/ces_Latn.map" in seqio.TaskRegistry.get(names[0]).source.name
-    finally:
-        for name in (*names, *bounded):
-            if name in seqio.TaskRegistry.names():
-                seqio.TaskRegistry.remove(name)
-        if recipe.task in seqio.MixtureRegistry.names():
-            seqio.MixtureRegistry.remove(recipe.task)
     check_style(file)
     said = recipe.report([])
     assert "--corpus '@https://data.hplt-project.org/three/sorted/ces_Latn.map" in said
