@@ -142,7 +142,8 @@ def test_ctrl_c_ends_a_command_in_one_sentence(entry_point, monkeypatch, capsys)
     with pytest.raises(SystemExit):
         run(entry_point, "--gin_file=a.gin")
     said = capsys.readouterr().err
-    assert said.startswith("Stopped by Ctrl-C; the same command continues from what has been")
+    assert said.startswith("Stopped by Ctrl-C")
+    assert "the same command" in said
     assert said.count("\n") == 1
     assert left == [130]
 
