@@ -28,17 +28,8 @@ GOLDEN_NAMES = json.loads((GOLDEN / "upstream_names.json").read_text())
 NAMES, PUBLIC = GOLDEN_NAMES["names"], GOLDEN_NAMES["public"]
 LEFT_OUT = {"weight_metrics_computer", "hyper_params"}
 OURS = (
-    *(
-        train,
-        evaluate,
-        infer,
-        precompile,
-        DatasetConfig,
-        SaveCheckpointConfig,
-        beam_search,
-        Trainer,
-    ),
-    *(RestoreCheckpointConfig, partitioning.PjitPartitioner),
+    *(train, evaluate, infer, precompile, DatasetConfig, SaveCheckpointConfig, beam_search),
+    *(Trainer, RestoreCheckpointConfig, partitioning.PjitPartitioner),
 )
 
 
