@@ -1,3 +1,5 @@
+"""The bindings of gin text are read without running what it names."""
+
 from common.gin_reader import Bindings
 from fakes.refuses import refuses
 
