@@ -101,9 +101,11 @@ def find(path: str, every_checkpoint: bool = False) -> list[Model]:
     folder = pathlib.Path(path)
     if (folder / "config.json").is_file() or hub.is_name(path):
         return [_folder_model(path.rstrip("/"), hub.download(path, from_hf.FILES))]
-    if converted := [config.parent for config in folder.glob("checkpoint_*/config.json")]:
-        steps = {layout.step_of(str(part)) or -1: part for part in converted}
-        candidates = [_folder_model(folder.name, part) for _, part in sorted(steps.items())]
+    if converted := sorted(config.parent for config in folder.glob("checkpoint_*/config.json")):
+        steps = {part: layout.step_of(str(part)) for part in converted}
+        # Means of checkpoints, which have no step, come first.
+        converted.sort(key=lambda part: -1 if steps[part] is None else steps[part])
+        candidates = [_folder_model(folder.name, part) for part in converted]
     else:
         candidates = _run_models(model_dir.open_run(path))
     return candidates if every_checkpoint else candidates[-1:]

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import pathlib
 import shutil
 import subprocess
 import sys
@@ -49,6 +50,16 @@ def test_a_run_and_its_converted_folder_give_the_same_scores(tmp_path, family):
     }
     first, other = (each[0].load(models.SPAN_CORRUPTION).guess([TEXT])[0] for each in found[:2])
     assert first.log_prob == pytest.approx(other.log_prob, rel=1e-4)
+
+
+def test_all_converted_checkpoints_are_found_in_order(tmp_path):
+    sizes = dataclasses.replace(FAMILIES["t5_1_1"], vocab_size=2048)
+    names = ["checkpoint_20_mean_of_2", "checkpoint_20_mean_of_3", "checkpoint_0", "checkpoint_20"]
+    for name in names:
+        write_folder(tmp_path / name, sizes, arrays(sizes))
+        write_tokenizer(str(VOCABULARY), str(tmp_path / name))
+    found = models.find(str(tmp_path), every_checkpoint=True)
+    assert [pathlib.Path(model.path).name for model in found] == names
 
 
 def test_what_is_no_model_is_refused(tmp_path):
