@@ -17,7 +17,8 @@ if [[ $# -gt 0 && "$1" != --* ]]; then
     if [[ "$run" == gs://* ]]; then how="the run (gcloud storage cp -r '$run' runs/)"; fi
     fail "$1 is not on this machine: copy $how and name runs/$(basename "$run") here."
   fi
-  model="$(realpath -m "$1")"
+  model="${1%/}"
+  if [[ "$model" != /* ]]; then model="$PWD/$model"; fi
   shift
 fi
 checkpoint="$model"
