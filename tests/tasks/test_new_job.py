@@ -315,7 +315,7 @@ def test_a_name_that_is_taken_or_no_module_is_refused(folders, name):
     ],
 )
 def test_bad_input_is_one_sentence_and_nothing_is_written(folders, capsys, words, named):
-    with pytest.raises(SystemExit, match="[12]"):
+    with pytest.raises(SystemExit, match=r"[12]"):
         new_job.main(["mine", *words.split()])
     said = capsys.readouterr().err
     assert named in said
