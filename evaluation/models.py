@@ -102,9 +102,8 @@ def find(path: str, every_checkpoint: bool = False) -> list[Model]:
     if (folder / "config.json").is_file() or hub.is_name(path):
         return [_folder_model(path.rstrip("/"), hub.download(path, from_hf.FILES))]
     if converted := sorted(config.parent for config in folder.glob("checkpoint_*/config.json")):
-        steps = {part: layout.step_of(str(part)) for part in converted}
         # Means of checkpoints, which have no step, come first.
-        converted.sort(key=lambda part: -1 if steps[part] is None else steps[part])
+        converted.sort(key=lambda part: -1 if (step := layout.step_of(str(part))) is None else step)
         candidates = [_folder_model(folder.name, part) for part in converted]
     else:
         candidates = _run_models(model_dir.open_run(path))
