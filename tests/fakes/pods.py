@@ -61,7 +61,8 @@ network.BertConfig.mlp_dim = 32
 network.BertConfig.num_heads = 2
 network.BertConfig.num_layers = 1
 """
-DROPPED = ("XLA_FLAGS", "HF_HUB_OFFLINE", "JAX_NUM_CPU_DEVICES")
+# `convert`, if a test has called it in this process, has set EPATH_USE_TF.
+DROPPED = ("XLA_FLAGS", "HF_HUB_OFFLINE", "JAX_NUM_CPU_DEVICES", "EPATH_USE_TF")
 
 
 class Pod:
