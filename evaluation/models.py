@@ -101,9 +101,9 @@ def find(path: str, every_checkpoint: bool = False) -> list[Model]:
     folder = pathlib.Path(path)
     if (folder / "config.json").is_file() or hub.is_name(path):
         return [_folder_model(path.rstrip("/"), hub.download(path, from_hf.FILES))]
-    if converted := sorted(config.parent for config in folder.glob("checkpoint_*/config.json")):
-        # Means of checkpoints, which have no step, come first.
-        converted.sort(key=lambda part: -1 if (step := layout.step_of(str(part))) is None else step)
+    if converted := [config.parent for config in folder.glob("checkpoint_*/config.json")]:
+        steps = {part: layout.step_of(str(part)) for part in converted}  # means have None: first
+        converted.sort(key=lambda part: (steps[part] is not None, steps[part] or 0, part))
         candidates = [_folder_model(folder.name, part) for part in converted]
     else:
         candidates = _run_models(model_dir.open_run(path))
