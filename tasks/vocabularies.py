@@ -207,11 +207,16 @@ def byt5() -> seqio.ByteVocabulary:
     return seqio.ByteVocabulary(extra_ids=100)
 
 
-def name_of(vocabulary: seqio.Vocabulary) -> str:
-    """Return the vocabulary's model file, or its class if it has none."""
+def file_of(vocabulary: seqio.Vocabulary) -> str | None:
+    """Return the model file of a vocabulary, None if it has none, such as bytes."""
     if isinstance(vocabulary, TokenizerVocabulary):
         return vocabulary.tokenizer_file
-    return getattr(vocabulary, "sentencepiece_model_file", type(vocabulary).__name__)
+    return getattr(vocabulary, "sentencepiece_model_file", None)
+
+
+def name_of(vocabulary: seqio.Vocabulary) -> str:
+    """Return the vocabulary's model file, or its class if it has none."""
+    return file_of(vocabulary) or type(vocabulary).__name__
 
 
 def masking(vocabulary: seqio.Vocabulary) -> TokenizerVocabulary:
@@ -368,8 +373,8 @@ def contents(task: seqio.Task) -> dict[str, list[int]]:
     """Return the ids of each feature's vocabulary and the checksum of its file, 0 without one."""
     facts = {}
     for name, feature in token_features(task).items():
-        path, checksum = name_of(feature.vocabulary), 0
-        if path != type(feature.vocabulary).__name__:
+        checksum = 0
+        if path := file_of(feature.vocabulary):
             with tf.io.gfile.GFile(path, "rb") as file:
                 checksum = zlib.crc32(file.read())
         facts[name] = [feature.vocabulary.vocab_size, checksum]
