@@ -27,7 +27,7 @@ from common import arguments
 from common.errors import ROOT, guarded
 from common.printable import printable
 from preflight.aot import recipe as recipes
-from preflight.run_context import is_remote, vocabulary_file
+from preflight.run_context import is_remote
 from t5x.gin_utils import rewrite_gin_args
 from tasks import vocabularies
 from tasks.corpus.source import CorpusSource
@@ -68,7 +68,7 @@ def _vocabularies(run: Any) -> Iterator[str]:
         for task in cfg.tasks_with_split:
             used += [f.vocabulary for f in vocabularies.token_features(task).values()]
     for vocabulary in used:
-        if path := vocabulary_file(vocabulary):  # a tokenizer is the folder of its files
+        if path := vocabularies.file_of(vocabulary):  # a tokenizer is the folder of its files
             yield path.removesuffix(f"/{TOKENIZER_FILE}")
 
 

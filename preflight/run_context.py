@@ -62,12 +62,6 @@ def is_local(source: Any) -> bool:
     return isinstance(source, seqio.FunctionDataSource)
 
 
-def vocabulary_file(vocabulary: seqio.Vocabulary) -> str | None:
-    """Return the file of a vocabulary, None for one without a file, such as bytes."""
-    name = vocabularies.name_of(vocabulary)
-    return None if name == type(vocabulary).__name__ else name
-
-
 class RunContext:
     """A run, as `recipe.load` returns it, and its slice; `offline` accesses no network."""
 
@@ -156,7 +150,7 @@ class RunContext:
     def require_vocabulary(self) -> seqio.Vocabulary:
         """Return the task's vocabulary; raise NotChecked if its file is missing or remote."""
         vocabulary = self.task.output_features["targets"].vocabulary
-        if path := vocabulary_file(vocabulary):
+        if path := vocabularies.file_of(vocabulary):
             self.require_reachable(path)
             if not is_remote(path) and not Path(path).is_file():
                 raise NotChecked(f"there is no vocabulary {path}")

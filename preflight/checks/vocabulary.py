@@ -6,9 +6,10 @@ import seqio
 
 from common.errors import UserError
 from common.tables import FAILS, WARNING, CheckResult, NotChecked, ok
-from preflight.run_context import RunContext, is_remote, vocabulary_file
+from preflight.run_context import RunContext, is_remote
 from t5x.start import publishable
 from t5x.start.vocabulary import embedding_rows, verify_matching_vocabs
+from tasks import vocabularies
 from vocabulary.check import check_vocabulary
 
 _TO_SET = "make it by `python -m vocabulary.train`, or set VOCABULARY_FILE to one"
@@ -23,7 +24,7 @@ def vocabulary(context: RunContext) -> CheckResult:
     words = model.output_vocabulary
     rows = embedding_rows(model)
     of_task = context.task.output_features["targets"].vocabulary
-    paths = [vocabulary_file(v) for v in (words, of_task)]
+    paths = [vocabularies.file_of(v) for v in (words, of_task)]
     for path in filter(None, paths):
         context.require_reachable(path)
         if not is_remote(path) and not Path(path).is_file():
