@@ -104,9 +104,10 @@ def test_after_ctrl_c_the_run_goes_on_and_the_same_command_takes_it_up(scarce):
     assert process.returncode == 130
     assert f"{D} in europe-west4-b and its run are left" in out
     assert scarce.cloud.left() == {D}
-    process = scarce.start("supervise", *RUN, STEPS="12")
     asked = len(scarce.cloud.calls("tpu-vm ssh"))
-    scarce.wait_for(lambda: len(scarce.cloud.calls("tpu-vm ssh")), asked + 2)  # it trains
+    process = scarce.start("supervise", *RUN, STEPS="12")
+    # It asks both workers at once, so the third call says that it knows that both train.
+    scarce.wait_for(lambda: len(scarce.cloud.calls("tpu-vm ssh")), asked + 3)
     scarce.release()
     out = finish(process)
     assert re.search(rf"{D} has finished: .* step 12/12", out)
