@@ -92,19 +92,19 @@ TWO = {"TASK_FEATURE_LENGTHS": {"inputs": 2 * INPUTS, "targets": 153}, "BATCH_SI
 UL2 = {"objective": "ul2", "prefix": "[R]", "files": (NOISE,)}
 ONE_HEAD = {"network.T5Config.num_heads": 1, "network.T5Config.head_dim": 128}
 LAYERS = {f"network.T5Config.num_{side}_layers": n for side, n in (("encoder", 6), ("decoder", 3))}
+HIGH_RATES = (0.1, 0.2, 0.4)
 ROWS = {
     "T5 1.1, Adafactor of the recipe": Row((T5,), (0.25,)),
     "n-grams of 5 pieces": Row((), (0.0,), files=("benchmarks/kneser_ney.py",), seeds=(0,)),
     "T5 1.1, Adafactor to zero": Row((T5, ADAFACTOR)),
-    "T5 1.1, Muon": Row((T5, MUON), (0.1, 0.2, 0.4), files=("t5x/optimizers.py",)),
-    "T5Gemma 2": Row((GEMMA, ADAFACTOR), (0.05, 0.1, 0.2), files=(NETWORK,)),
+    "T5 1.1, Muon": Row((T5, MUON), HIGH_RATES, files=("t5x/optimizers.py",)),
+    "T5Gemma 2": Row((GEMMA, ADAFACTOR), HIGH_RATES, files=(NETWORK,)),
     "T5 1.1, one head of 128": Row((T5, ADAFACTOR), bindings=ONE_HEAD),
     "T5 1.1, encoder two thirds": Row((T5, ADAFACTOR), bindings=LAYERS),
     "T5 1.1, UL2, one example a row": Row((T5, ADAFACTOR), bindings=ONE, **UL2),
     "T5 1.1, UL2, two examples a row": Row((T5, ADAFACTOR), bindings=TWO, **UL2),
-    "T5Gemma 2, UL2, two examples a row": Row(
-        (GEMMA, ADAFACTOR), (0.05, 0.1, 0.2), bindings=TWO, **UL2
-    ),
+    "T5Gemma 2, UL2, two examples a row": Row((GEMMA, ADAFACTOR), HIGH_RATES, bindings=TWO, **UL2),
+    "T5Gemma 2, UL2, two examples a row, Muon": Row((GEMMA, MUON), HIGH_RATES, bindings=TWO, **UL2),
 }
 
 

@@ -214,7 +214,7 @@ def test_a_trial_that_fails_otherwise_ends_its_worker(failing):
 def test_the_table_has_the_mean_and_the_spread_of_the_seeds(tmp_path):
     name, page = "T5 1.1, Adafactor of the recipe", tmp_path / "page.md"
     planned = [Trial(name, 0.25, seed) for seed in range(3)]
-    planned += [Trial("T5Gemma 2", 0.05, 0), Trial("T5Gemma 2", 0.1, 0)]
+    planned += [Trial("T5Gemma 2", 0.1, 0), Trial("T5Gemma 2", 0.2, 0)]
     lines = [result_of(trial, 2 + 0.1 * i) for i, trial in enumerate(planned)]
     results = tmp_path / "results.jsonl"
     results.write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -224,7 +224,7 @@ def test_the_table_has_the_mean_and_the_spread_of_the_seeds(tmp_path):
     contest.main(flags)
     rows = page.read_text().splitlines()
     assert f"| {name} | 2.100 ± 0.100 | 3 | 0.25, 1 of 1 tried | 1,000 | 2 | 3 | abc |" in rows
-    assert "| T5Gemma 2 | 2.300 | 1 | 0.05, 2 of 3 tried | 1,000 | 2 | 3 | abc |" in rows
+    assert "| T5Gemma 2 | 2.300 | 1 | 0.1, 2 of 3 tried | 1,000 | 2 | 3 | abc |" in rows
     assert "| T5 1.1, Muon | not run yet | | | | | | |" in rows
     assert "old" not in page.read_text()
     assert rows[0] == "before"
