@@ -4,13 +4,13 @@
     python -m benchmarks.contest run --work /data/contest
     python -m benchmarks.contest table --page docs/contest.md --png docs/contest.png
 
-`fetch` downloads the novels of `benchmarks/novels.sha256`, checks them, and makes the text and a
-vocabulary. `run` runs the trials of each row of `ROWS`: its rates with the first seed, and the best
-rate with all seeds. A trial is the command that a user would start, with as many steps as the FLOP
-of `--budget` buy for its recipe; a killed one continues from its last checkpoint. Each finished
-trial is a line of --results. Several machines take part if --work and --results are in a folder
-that they share: the one that creates WORK/claims/TRIAL runs it. A worker that is killed with -9
-leaves its claim; `--release HOST` takes those of a host away.
+`fetch` downloads the novels of `benchmarks/novels.sha256`, checks them, and makes the text. `run`
+runs the trials of each row of `ROWS`: its rates with the first seed, and the best rate with all
+seeds. A trial is the command that a user would start, with as many steps as the FLOP of `--budget`
+buy for its recipe; a killed one continues from its last checkpoint. Each finished trial is a line
+of --results. Several machines take part if --work and --results are in a folder that they share:
+the one that creates WORK/claims/TRIAL runs it. A worker that is killed with -9 leaves its claim;
+`--release HOST` takes those of a host away.
 
 The measure is that of `python -m evaluation`, with the same hidden words for all rows.
 """
@@ -62,7 +62,7 @@ PASSAGES, MAX_CHARS = 900, 400  # measured passages, about as long as what is tr
 BATCH, INPUTS, PIECES = 64, 128, 4096
 BUDGET = 1.5e13  # FLOP of a trial: about ten minutes of one core
 POINTS = 8  # checkpoints of a trial, which make its curve
-VOCABULARY = f"novels_{PIECES}.model"
+VOCABULARY = f"novels_{PIECES}.model"  # in benchmarks/, so that all results have the same
 TASKS = """from tasks import corpora
 from tasks.corpus.source import CorpusSource
 for objective in {objectives}:
@@ -126,7 +126,7 @@ class Trial(NamedTuple):
 
 
 def fetch(address: str, work: pathlib.Path) -> None:
-    """Download the novels that are missing, check all, and make the text and the vocabulary."""
+    """Download the novels that are missing, check all, and make the text."""
     novels = work / "novels"
     novels.mkdir(parents=True, exist_ok=True)
     for digest, name in map(str.split, CHECKSUMS.read_text().splitlines()):
@@ -144,12 +144,10 @@ def fetch(address: str, work: pathlib.Path) -> None:
                 for text in records(path):
                     row = {"novel": path.stem, "text": text}
                     file.write(json.dumps(row, ensure_ascii=False) + "\n")
-    corpus, vocabulary = work / "text" / "train.jsonl", work / VOCABULARY
-    tasks = {"objectives": sorted({row.objective for row in ROWS.values()}), "work": work}
-    (work / "contest_tasks.py").write_text(TASKS.format(vocabulary=vocabulary, **tasks))
-    if not vocabulary.exists():
-        flags = ("--cedilla", "--byte_fallback", f"--size={PIECES}")
-        call(work, "vocabulary.train", f"--corpus={corpus}", f"--out={vocabulary}", *flags)
+    vocabulary = shutil.copy(ROOT / "benchmarks" / VOCABULARY, work)
+    objectives = sorted({row.objective for row in ROWS.values()})
+    tasks = TASKS.format(objectives=objectives, work=work, vocabulary=vocabulary)
+    (work / "contest_tasks.py").write_text(tasks)
 
 
 def records(novel: pathlib.Path) -> Iterator[str]:

@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import json
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -64,10 +65,9 @@ def novels(tmp_path, monkeypatch):
 
 @pytest.fixture
 def work(tmp_path):
-    """Return a folder with the bundled vocabulary in the place of the contest's."""
+    """Return a folder with the vocabulary of the contest."""
     (tmp_path / "work" / "claims").mkdir(parents=True)
-    model = (MINI / "ro_mini.model").read_bytes()
-    (tmp_path / "work" / contest.VOCABULARY).write_bytes(model)
+    shutil.copy(ROOT / "benchmarks" / contest.VOCABULARY, tmp_path / "work")
     return tmp_path / "work"
 
 
@@ -239,14 +239,8 @@ def test_the_page_has_the_table_of_the_results():
 @pytest.mark.slow
 def test_a_contest_is_run_to_its_end_and_continues_after_a_kill(novels, tmp_path, monkeypatch):
     work, results = tmp_path / "work", tmp_path / "results.jsonl"
-    for name, value in {
-        "PIECES": 640,
-        "VOCABULARY": "small.model",
-        "BATCH": 8,
-        "POINTS": 2,
-    }.items():
+    for name, value in {"BATCH": 8, "POINTS": 2, "PASSAGES": 10}.items():
         monkeypatch.setattr(contest, name, value)
-    monkeypatch.setattr(contest, "PASSAGES", 10)
     first, second, *_ = ROWS
     monkeypatch.setattr(contest, "ROWS", {
         first: dataclasses.replace(ROWS[first], seeds=(0, 1)), second: ROWS[second],
