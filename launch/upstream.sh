@@ -38,20 +38,24 @@ clone() {
     && -z "$(git -C "$to" status --porcelain --untracked-files=no)" ]]; then
     return
   fi
+  if [[ -e "$to" ]]; then # it may be your own
+    fail "$to is there and is not $1 at ${3:0:12} as it was published: move it, or name another folder."
+  fi
   echo "Cloning $1 at ${3:0:12} from $2."
-  rm -rf "$to"
-  local output filter=(--filter=blob:none)
+  local new="$to.unfinished" output filter=(--filter=blob:none)
+  rm -rf "$new"
   if [[ -e "$2" ]]; then
     filter=()
   fi
-  git clone --quiet --no-checkout ${filter[@]+"${filter[@]}"} "$2" "$to" \
+  git clone --quiet --no-checkout ${filter[@]+"${filter[@]}"} "$2" "$new" \
     || fail "$1 cannot be cloned from $2: set $4 to another address or to a copy on disk."
-  git -C "$to" sparse-checkout set --no-cone '*.py' '*.gin' /LICENSE
+  git -C "$new" sparse-checkout set --no-cone '*.py' '*.gin' /LICENSE
   # A mirror without the large files makes git complain although the checkout is complete.
-  if ! output="$(git -C "$to" checkout --quiet --detach "$3" 2>&1)"; then
+  if ! output="$(git -C "$new" checkout --quiet --detach "$3" 2>&1)"; then
     echo "$output" >&2
     fail "$2 lacks commit $3 of $1, which the tests ran with: set $4 to a newer copy."
   fi
+  mv "$new" "$to"
 }
 
 github=https://github.com

@@ -36,6 +36,15 @@ def test_a_copy_that_is_absent_or_old_is_named_with_its_variable(tmp_path):
         assert "set T5X_URL" in refusal
 
 
+def test_a_folder_of_the_user_is_not_deleted(tmp_path):
+    own = tmp_path / "src/t5x"
+    git("init", "--quiet", str(own))
+    (own / "mine.py").write_text("unsaved = 1\n")
+    refusal = bash(SCRIPT, own.parent, env={"T5X_URL": str(tmp_path / "nowhere")})
+    assert (own / "mine.py").exists()
+    assert str(own) in sentence(refusal)
+
+
 @pytest.mark.slow
 def test_upstreams_trainer_runs_in_what_the_script_makes(tmp_path):
     if not all(os.environ.get(name) for name in MIRRORS):
