@@ -47,8 +47,9 @@ RUNTIMES = {  # images of workers, by the beginning of a type; the first that fi
 GONE = ("MISSING", "PREEMPTED", "TERMINATED", "STOPPED", "HIDDEN")
 NOISE = re.compile("SSH: |Using ssh|#####")  # lines that gcloud adds
 AT_ONCE = 32  # connections
-REPORT = re.compile(
-    "(none|training|finished|saved|stopped|refused|failed|lost)\t([0-9]{1,18})\t(.{0,1000})"
+REPORT = re.compile(  # a line, since a shell that starts may print others before
+    "^(none|training|finished|saved|stopped|refused|failed|lost)\t([0-9]{1,18})\t(.{0,1000})",
+    re.MULTILINE,
 )
 Done = subprocess.CompletedProcess
 
@@ -287,10 +288,11 @@ class Slice:
 
     def worker_line(self, *words: str, **variables: str) -> str:
         """Return the command line that runs launch/tpu_worker.py in a worker's clone."""
-        none = f"tpu_worker.py: there is no clone in ~/{self.folder}: {self.call('setup')} first."
+        place = f"~/{self.folder} with a .venv"
+        none = f"tpu_worker.py: there is no clone in {place}: {self.call('setup')} first."
         assignments = [f"{name}={shlex.quote(value)}" for name, value in variables.items()]
         work = [*assignments, ".venv/bin/python", "launch/tpu_worker.py", shlex.join(words)]
-        there = f"cd {shlex.quote(self.folder)} 2> /dev/null"
+        there = f"cd {shlex.quote(self.folder)} 2> /dev/null && test -x .venv/bin/python"
         return f"{there} || {{ echo {shlex.quote(none)} >&2; exit 2; }}; {' '.join(work)}"
 
     def reports(self) -> list[Report]:
@@ -299,7 +301,7 @@ class Slice:
         reports = []
         for worker, done in enumerate(answers):
             state, step, text = "unknown", 0, f"does not answer: {why(done)}"
-            if answer := REPORT.match(done.stdout):
+            if answer := REPORT.search(done.stdout):
                 state, step, text = answer[1], int(answer[2]), answer[3]
             elif not done.returncode:
                 text = f"answers {done.stdout[:80]!r}, not a state and a step: {self.call('setup')}"

@@ -420,6 +420,14 @@ def test_status_shows_a_worker_that_failed_or_is_silent(pair):
     assert re.search(r"worker 0 +unknown +does not answer: ERROR: .* return code \[255\]", output)
 
 
+def test_what_a_shell_prints_when_it_starts_hides_no_state(pair):
+    pair.make()
+    greeting = pair.folder / "greeting"
+    greeting.write_text('if [[ -z "${GREETED:-}" ]]; then export GREETED=1; echo Welcome; fi\n')
+    pair.worker_settings(BASH_ENV=str(greeting))
+    assert pair.do("status", "ro", ZONE).count("nothing has run here yet") == 2
+
+
 def test_a_run_that_hangs_can_be_ended_at_once(pair):
     trainer = "#!/usr/bin/env bash\ntrap '' TERM\nwhile true; do sleep 0.1; done\n"
     (pair.folder / "origin/launch/like_t5x.sh").write_text(trainer)
@@ -443,7 +451,7 @@ def refusal(pod, **settings):
 def test_a_run_that_cannot_start_everywhere_starts_nowhere(pair):
     pair.do("create", "ro", ZONE, "v4-32")
     errors = refusal(pair)
-    assert "worker 1: there is no clone in ~/origin: python3 launch/tpu.py setup ro" in errors
+    assert "worker 1: there is no clone in ~/origin with a .venv: python3 launch/tpu.py setup ro" in errors
     pair.do("setup", "ro", ZONE)
 
     for folder in ("", "run"):

@@ -160,6 +160,14 @@ def test_an_absolute_folder_gives_a_warning(pair):
             assert process.stderr.startswith(f"{warning.format(expected)}with the slice.\n")
 
 
+def test_workers_whose_set_up_was_not_completed_are_set_up(pair):
+    pair.make()
+    for worker in (0, 1):
+        shutil.rmtree(pair.cloud.home("ro", worker) / "origin/.venv")
+    out = pair.do("supervise", "ro", ZONE, "launch/like_t5x.sh", STEPS="3")
+    assert re.search(r"ro has finished: .* step 3/3", out)
+
+
 def test_supervision_survives_an_outage_of_the_cloud(pair):
     pair.make()
     pair.hold_at(5)
