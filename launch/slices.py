@@ -14,6 +14,7 @@ import concurrent.futures
 import contextlib
 import datetime
 import json
+import math
 import pathlib
 import re
 import shlex
@@ -66,6 +67,11 @@ class Report(NamedTuple):
         return f"worker {self.worker:<3} {self.state:<9} {self.text}"
 
 
+def is_on(settings: dict[str, str], name: str) -> bool:
+    """Return whether a setting that is a switch is set, and not to 0."""
+    return settings.get(name, "") not in ("", "0")
+
+
 def say(text: object, file: Any = None) -> None:
     """Print a line without secrets and control characters, which would move the cursor."""
     safe = [c for c in public(str(text)) if c in "\n\t" or unicodedata.category(c) != "Cc"]
@@ -114,10 +120,14 @@ class Slice:
         self._request: dict[str, Any] = {}  # what gcloud reported of it, read by `queue_state`
         self.numbers = {}
         for key, default in NUMBERS.items():
+            value = settings.get(key) or default
             try:
-                self.numbers[key] = float(settings.get(key) or default)
+                number = float(value)
             except ValueError:
-                raise Failed(f"{key} is {settings[key]!r}, not a number: set it to one.") from None
+                number = math.nan
+            if not 0 <= number < math.inf:
+                raise Failed(f"{key} is {value!r}, not a number of 0 or more: set it to one.")
+            self.numbers[key] = number
         command = ["git", "-C", str(ROOT), "remote", "get-url", "origin"]
         origin = subprocess.run(command, capture_output=True, text=True).stdout.strip()
         https = re.sub(r"^git@([^:]+):", r"https://\1/", origin)  # workers do not have your ssh key
@@ -255,7 +265,7 @@ class Slice:
 
     def internal_ip(self) -> list[str]:
         """Return the flag for a slice without external addresses."""
-        return ["--internal-ip"] if self.settings.get("TPU_INTERNAL_IPS") else []
+        return ["--internal-ip"] if is_on(self.settings, "TPU_INTERNAL_IPS") else []
 
     def ssh(self, worker: int, line: str) -> list[str]:
         """Return the arguments of gcloud that run a command line on a worker."""

@@ -47,7 +47,7 @@ sys.path.insert(0, str(ROOT))
 
 from launch import commit, pool  # noqa: E402
 from launch.commit import Failed  # noqa: E402
-from launch.slices import GONE, NOISE, Slice, need_all, say, say_when, why  # noqa: E402
+from launch.slices import GONE, NOISE, Slice, is_on, need_all, say, say_when, why  # noqa: E402
 
 # Secrets go to the workers as files, since every list of processes shows the arguments of commands.
 TOKEN, LOGIN = ".cache/huggingface/token", ".config/t5x/git_login"
@@ -65,7 +65,11 @@ def read_settings() -> dict[str, str]:
     if file.exists():
         show = [sys.executable, "-c", "import json, os; print(json.dumps(dict(os.environ)))"]
         script = f"set -a; source {shlex.quote(str(file))}; {shlex.join(show)}"
-        variables = json.loads(subprocess.check_output(["bash", "-ec", script]).splitlines()[-1])
+        done = subprocess.run(["bash", "-ec", script], capture_output=True, text=True)
+        if done.returncode:
+            wrong = f"launch/env is a shell script that fails: {why(done).rstrip('.')}"
+            raise Failed(f"{wrong}: write NAME=value, and quote a value that has spaces.")
+        variables = json.loads(done.stdout.splitlines()[-1])
     return {**variables, **os.environ}
 
 
@@ -295,7 +299,7 @@ def supervise(
     granted, and deletes what it has asked for when it ends.
     """
     kinds = {"flex": flex is not None, "spot": spot, "reserved": reserved}
-    typed = [f"--{k}" for k in kinds if kinds[k] and not tpu.settings.get(f"TPU_{k.upper()}")]
+    typed = [f"--{k}" for k in kinds if kinds[k] and not is_on(tpu.settings, f"TPU_{k.upper()}")]
     if typed and any is None:
         raise Failed(f"{typed[0]} needs --any with the types that may be asked for: --any v6e-8.")
     if flex is not None and len(typed) > 1:
@@ -534,7 +538,7 @@ def run_options(settings: dict[str, str], do: Any) -> Parser:
         )
         options.add_argument("--flex", metavar="24h", help=about)
         for name in ("spot", "reserved"):
-            default = bool(settings.get(f"TPU_{name.upper()}"))
+            default = is_on(settings, f"TPU_{name.upper()}")
             about = f"with --any: {CREATE_OPTIONS[name]}"
             options.add_argument(f"--{name}", action="store_true", default=default, help=about)
     return options
@@ -560,7 +564,7 @@ def parser(settings: dict[str, str]) -> argparse.ArgumentParser:
         parsers[do].add_argument("zone", help="such as us-central2-b; TPU_ZONE by default")
     parsers[create].add_argument("type", help="such as v4-32 or v6e-16, as the grant's letter says")
     for name, about in CREATE_OPTIONS.items():
-        default = bool(settings.get(f"TPU_{name.upper()}"))
+        default = is_on(settings, f"TPU_{name.upper()}")
         parsers[create].add_argument(f"--{name}", action="store_true", default=default, help=about)
     for do in (run, supervise):
         parsers[do].add_argument("script", help="such as launch/ro_t5x_base.sh")

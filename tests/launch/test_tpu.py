@@ -60,6 +60,20 @@ def test_settings_come_from_a_file_and_the_environment_wins(pair):
     }
 
 
+def test_a_file_of_settings_that_fails_is_a_sentence(pair):
+    for settings in ("TPU_NETWORK=my network\n", "TPU_NETWORK='mine\n"):
+        (pair.clone / "launch/env").write_text(settings)
+        assert "launch/env" in sentence(pair.ask("status", "ro", ZONE))
+
+
+def test_a_switch_that_is_0_is_off(pair):
+    (pair.clone / "launch/env").write_text("TPU_SPOT=1\nTPU_QUEUED=1\nTPU_INTERNAL_IPS=1\n")
+    off = {"TPU_SPOT": "0", "TPU_QUEUED": "0", "TPU_RESERVED": "0", "TPU_INTERNAL_IPS": "0"}
+    pair.do("create", "ro", ZONE, "v4-32", **off)
+    flags = flags_of(pair.cloud.calls("tpu-vm create")[-1])
+    assert flags.keys() == {"--zone", "--accelerator-type", "--version"}
+
+
 def test_the_example_has_every_setting_and_no_other():
     listed = re.findall(r"^#(TPU_\w+)=", (LAUNCH / "env.example").read_text(), re.MULTILINE)
     driver = "".join((LAUNCH / f"{name}.py").read_text() for name in ("tpu", "slices"))
@@ -191,6 +205,8 @@ def idle(tmp_path_factory):
         ("run mine ZONE launch/ro_t5x_huge.sh", "launch/ro_t5x_huge.sh"),
         ("supervise ro ZONE launch/like_t5x.sh", "tpu.py create ro us-central2-b"),
         ("TPU_RESTARTS=few status mine ZONE", "TPU_RESTARTS is 'few'"),
+        ("TPU_RESTARTS=inf status mine ZONE", "TPU_RESTARTS is 'inf'"),
+        ("TPU_POLL_SECONDS=-1 status mine ZONE", "TPU_POLL_SECONDS is '-1'"),
         ("MODEL_DIR= supervise mine ZONE launch/like_t5x.sh", "MODEL_DIR is ''"),
     ],
 )
