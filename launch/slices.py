@@ -56,12 +56,16 @@ Done = subprocess.CompletedProcess
 
 
 class Report(NamedTuple):
-    """The state of the run on a worker; `unknown` if the worker does not answer."""
+    """The state of the run on a worker; `unknown` if the worker does not answer.
+
+    `command` is the run's, "" if the worker does not say it.
+    """
 
     worker: int
     state: str
     step: int
     text: str
+    command: str = ""
 
     def __str__(self) -> str:
         return f"worker {self.worker:<3} {self.state:<9} {self.text}"
@@ -317,7 +321,8 @@ class Slice:
                 text = f"answers {done.stdout[:80]!r}, not a state and a step: {self.call('setup')}"
             elif "there is no clone" in text:
                 state, text = "none", why(done)
-            reports.append(Report(worker, state, step, text))
+            command = re.findall("^command (.+)", done.stdout, re.MULTILINE)
+            reports.append(Report(worker, state, step, text, *command[:1]))
         return reports
 
     def common_head(self, answers: list[Done[str]], failure: str) -> str:

@@ -47,7 +47,7 @@ sys.path.insert(0, str(ROOT))
 
 from launch import commit, pool  # noqa: E402
 from launch.commit import Failed  # noqa: E402
-from launch.slices import GONE, NOISE, Slice, is_on, need_all, say, say_when, why  # noqa: E402
+from launch.slices import GONE, NOISE, Report, Slice, is_on, need_all, say, say_when, why  # noqa: E402
 
 # Secrets go to the workers as files, since every list of processes shows the arguments of commands.
 TOKEN, LOGIN = ".cache/huggingface/token", ".config/t5x/git_login"
@@ -326,6 +326,10 @@ def supervise(
     Supervision(tpu, script, flags, unsent_files(tpu, script, flags, send)).watch()
 
 
+class OtherRun(Failed):
+    """The slice trains what another command has started."""
+
+
 class Supervision:
     """The state of a supervised run, and what to do about it."""
 
@@ -351,14 +355,19 @@ class Supervision:
         return self
 
     def __exit__(self, kind: type | None, *_: object) -> None:
-        """Delete all that was asked for; after Ctrl-C leave the slice that has the run."""
+        """Delete all that was asked for; after Ctrl-C leave the slice that has the run.
+
+        A slice that has another run is left too.
+        """
         is_interrupted = kind is not None and issubclass(kind, KeyboardInterrupt)
         if is_interrupted:  # a terminal says more than once that it closes
             for number in ENDS:
                 signal.signal(number, signal.SIG_IGN)
         self.unwanted = [offer.tpu for offer in self.offers]
         is_there = self.has_run and self.tpu.state not in GONE
-        if is_interrupted and is_there:
+        if kind is OtherRun:
+            self.unwanted.remove(self.tpu)
+        elif is_interrupted and is_there:
             self.unwanted.remove(self.tpu)
             left = f"{self.tpu.name} in {self.tpu.zone} and its run are left: the same command"
             say_when(f"{left} goes on, or {self.tpu.call('delete')}.")
@@ -428,6 +437,8 @@ class Supervision:
         if step > self.reached:
             self.reached, self.tries = step, 0
         if states == some_train:
+            if not self.is_started:
+                self.refuse_other(reports)
             self.is_started |= "training" in states
             self.has_run |= "training" in states
             self.doubtful, self.silent = 0, self.silent + 1 if problem else 0
@@ -450,6 +461,16 @@ class Supervision:
         else:
             return self.again(problem, remake="unknown" in states or self.is_ending)
         return False
+
+    def refuse_other(self, reports: list[Report]) -> None:
+        """Raise OtherRun if the workers train another script or recipe; its flags may differ."""
+        own, *others = (
+            command.partition(" -")[0]
+            for command in (" ".join([self.script, *self.flags]), *(r.command for r in reports))
+        )
+        if other := next((command for command in others if command not in ("", own)), ""):
+            where = f"{self.tpu.name} trains {other}, not {own}"
+            raise OtherRun(f"{where}: {self.tpu.call('stop')}, or take another slice.")
 
     def was_stopped(self) -> bool:
         """Say that the user has stopped the run, which is the end of its supervision."""

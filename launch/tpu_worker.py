@@ -5,7 +5,7 @@
         unpack            put the files that were sent over those of the commit
         undo              take them back
         start SCRIPT …    start a launch script, which outlives the connection
-        status            print state, step and description, separated by tabs
+        status            print state, step and description, separated by tabs, and the command
         stop SECONDS      ask the run to save and exit, and wait for its end
         kill              end it at once
         log LINES [-F]    print the run's output
@@ -179,8 +179,9 @@ def log(*arguments: str) -> None:
 
 
 def status() -> None:
-    """Print state, step and description."""
+    """Print state, step and description, then the command of the run."""
     print(*state(), sep="\t")
+    print("command", read().get("command", ""))
 
 
 def state() -> tuple[str, int, str]:

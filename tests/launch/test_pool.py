@@ -115,6 +115,25 @@ def test_after_ctrl_c_the_run_goes_on_and_the_same_command_takes_it_up(scarce):
     assert scarce.cloud.left() == set()
 
 
+@pytest.mark.parametrize("words", [["launch/other.sh"], ["launch/like_t5x.sh", "other"]])
+def test_a_slice_that_trains_something_else_is_named_and_left(words, scarce):
+    launch = scarce.folder / "origin/launch"
+    shutil.copy(launch / "like_t5x.sh", launch / "other.sh")
+    scarce.commit("another run")
+    subprocess.run(["git", "-C", scarce.clone, "pull", "-q"], check=True)
+    scarce.hold_at(2)
+    first = scarce.start("supervise", *RUN[:2], *words, *RUN[3:])
+    scarce.wait_for_step(2)
+    first.send_signal(signal.SIGINT)
+    first.communicate(timeout=240)
+    for place in (RUN, [D, "europe-west4-b", RUN[2]]):
+        process = scarce.ask("supervise", *place)
+        assert process.returncode == 2
+        assert f"{D} trains {' '.join(words)}" in process.stderr
+        assert scarce.cloud.left() == {D}
+    assert " training " in scarce.do("status", D, "europe-west4-b")
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_the_end_before_a_slice_is_granted_leaves_no_request(number, scarce):
     scarce.cloud.queue_ends(D, "WAITING_FOR_RESOURCES")

@@ -467,7 +467,10 @@ def refusal(pod, **settings):
 def test_a_run_that_cannot_start_everywhere_starts_nowhere(pair):
     pair.do("create", "ro", ZONE, "v4-32")
     errors = refusal(pair)
-    assert "worker 1: there is no clone in ~/origin with a .venv: python3 launch/tpu.py setup ro" in errors
+    assert (
+        "worker 1: there is no clone in ~/origin with a .venv: python3 launch/tpu.py setup ro"
+        in errors
+    )
     pair.do("setup", "ro", ZONE)
 
     for folder in ("", "run"):
