@@ -48,6 +48,7 @@ RUNTIMES = {  # images of workers, by the beginning of a type; the first that fi
 GONE = ("MISSING", "PREEMPTED", "TERMINATED", "STOPPED", "HIDDEN")
 NOISE = re.compile("SSH: |Using ssh|#####")  # lines that gcloud adds
 AT_ONCE = 32  # connections
+ALIVE = ("-oConnectTimeout=20", "-oServerAliveInterval=15")  # ends those to a lost worker
 REPORT = re.compile(  # a line, since a shell that starts may print others before
     "^(none|training|finished|saved|stopped|refused|failed|lost)\t([0-9]{1,18})\t(.{0,1000})",
     re.MULTILINE,
@@ -152,7 +153,8 @@ class Slice:
         """The clone in each worker's home."""
         if not self.repository:
             raise Failed("this clone has no origin: set TPU_REPO to the URL that workers clone.")
-        return self.settings.get("TPU_FOLDER") or re.sub(r".*/|\.git$", "", self.repository)
+        name = re.sub(r".*/|\.git$", "", self.repository.rstrip("/"))
+        return self.settings.get("TPU_FOLDER") or name
 
     def gcloud(self, *words: str, alpha: bool = False) -> list[str]:
         """Return the command `gcloud compute tpus …`, or `gcloud alpha …`, in zone and project."""
@@ -194,7 +196,9 @@ class Slice:
         if about:
             how = about.get("schedulingConfig", {})
             self.kind = {"type": about["acceleratorType"], "runtime": about["runtimeVersion"]}
-            self.kind |= {name: bool(how.get(name)) for name in ("spot", "reserved")}
+            # gcloud's --preemptible is the older name of --spot, with the same quota.
+            self.kind["spot"] = bool(how.get("spot") or how.get("preemptible"))
+            self.kind["reserved"] = bool(how.get("reserved"))
             self.kind["queued"] = "queuedResource" in about
             created = re.sub(r"\.\d+|Z$", "", about.get("createTime", "1970-01-01T00:00:00Z"))
             utc = datetime.timezone.utc
@@ -273,9 +277,8 @@ class Slice:
 
     def ssh(self, worker: int, line: str) -> list[str]:
         """Return the arguments of gcloud that run a command line on a worker."""
-        flags = [f"--worker={worker}", "--ssh-flag=-oConnectTimeout=20", *self.internal_ip()]
-        flags += ["--ssh-flag=-oServerAliveInterval=15", f"--command={line}"]
-        return ["tpu-vm", "ssh", self.name, *flags]
+        flags = [f"--worker={worker}", *self.internal_ip(), f"--command={line}"]
+        return ["tpu-vm", "ssh", self.name, *(f"--ssh-flag={o}" for o in ALIVE), *flags]
 
     def on_workers(self, line: str, timeout: float | None = None) -> list[Done[str]]:
         """Run a command line on all workers at the same time."""
@@ -296,7 +299,7 @@ class Slice:
             file.write(content)
             file.flush()
             to = [file.name, f"{self.name}:{path}", "--worker=all", *self.internal_ip()]
-            done = self.ask("tpu-vm", "scp", *to)
+            done = self.ask("tpu-vm", "scp", *to, *(f"--scp-flag={o}" for o in ALIVE))
         if done.returncode:
             raise Failed(f"~/{path} could not be copied to the workers: {why(done)}")
 

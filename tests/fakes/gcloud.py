@@ -204,7 +204,9 @@ class Cloud:
             "state": about["state"],
             "acceleratorType": about["type"],
             "runtimeVersion": about["runtime"],
-            "schedulingConfig": {key: True for key in ("spot", "reserved") if about[key]},
+            "schedulingConfig": {
+                key: True for key in ("spot", "reserved", "preemptible") if about.get(key)
+            },
             "createTime": f"{datetime.datetime.fromtimestamp(about['created'], UTC):%FT%T.%f}123Z",
             "networkEndpoints": [{"ipAddress": f"10.0.0.{n}"} for n in range(about["workers"])],
         }

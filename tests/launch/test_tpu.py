@@ -351,6 +351,21 @@ def test_missing_tools_of_a_worker_are_installed(pair):
     assert (pair.cloud.home("ro", 0) / "origin/.venv/installed").exists()
 
 
+def test_no_connection_waits_for_ever_for_a_worker_that_is_lost(pair):
+    pair.do("create", "ro", ZONE, "v4-32")
+    pair.do("setup", "ro", ZONE, HF_TOKEN="hf_secret")
+    for kind in ("ssh", "scp"):
+        calls = pair.cloud.calls(f"tpu-vm {kind}")
+        assert calls
+        assert all(f"--{kind}-flag=-oServerAliveInterval=15" in call for call in calls)
+
+
+def test_a_slash_after_the_repository_does_not_change_its_folder(pair):
+    pair.do("create", "ro", ZONE, "v4-32")
+    pair.do("setup", "ro", ZONE, TPU_REPO=f"{pair.folder}/origin/")
+    assert (pair.cloud.home("ro", 0) / "origin/.git").is_dir()
+
+
 def test_a_set_up_that_fails_names_the_worker_and_why(pair):
     pair.do("create", "ro", ZONE, "v4-32")
     (pair.cloud.home("ro", 1) / "origin").write_text("in the way")

@@ -53,6 +53,14 @@ def test_a_preempted_slice_is_created_again_with_its_settings_and_the_run_resume
     assert second["--runtime-version"] == "special"
 
 
+def test_a_preemptible_slice_is_created_again_as_a_spot_slice(pair):
+    pair.make()
+    about = pair.cloud.read("slices/ro/about")
+    pair.cloud.write("slices/ro/about", about | {"preemptible": True, "state": "PREEMPTED"})
+    pair.do("supervise", "ro", ZONE, "launch/like_t5x.sh", STEPS="3")
+    assert "--spot" in flags_of(pair.cloud.calls("tpu-vm create")[-1])
+
+
 def test_a_request_that_waits_keeps_its_place_in_the_queue(pair):
     pair.do("create", "ro", ZONE, "v4-32", "--queued")
     pair.hold_at(5)
