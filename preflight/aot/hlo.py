@@ -15,9 +15,6 @@ from collections.abc import Iterator
 
 from common.errors import UserError
 
-_BITS = {"pred": 8, "s4": 4, "u4": 4, "s8": 8, "u8": 8, "f8e4m3fn": 8, "f8e5m2": 8, "s16": 16}
-_BITS |= {"u16": 16, "bf16": 16, "f16": 16, "s32": 32, "u32": 32, "f32": 32}
-_BITS |= {"s64": 64, "u64": 64, "f64": 64, "c64": 64}
 _HEAD = re.compile(r"(ENTRY )?%(\S+) \(.*\{$")
 _INSTRUCTION = re.compile(r"\s+(?:ROOT )?%(\S+) = (\(.*?\)|\S+) ([\w-]+)\((.*)$")
 # The compiler estimates some instructions of a v6e at 2^63 - 1 cycles: 19 digits, not an estimate.
@@ -160,10 +157,18 @@ class Program:
 def _bytes(shape: str) -> int:
     """Return the size of all arrays of a shape, like `(bf16[4,2]{1,0}, f32[2]{0})`."""
     bits = (
-        math.prod(map(int, filter(None, dims.split(",")))) * _BITS.get(dtype, 0)
+        math.prod(map(int, filter(None, dims.split(",")))) * _bits(dtype)
         for dtype, dims in _ARRAY.findall(shape)
     )
     return sum(bits) // 8
+
+
+def _bits(dtype: str) -> int:
+    """Return the bits of a number, which the name of its type has: 16 of bf16, 8 of f8e4m3fn."""
+    if dtype == "pred":
+        return 8
+    bits = re.match("[a-z]+([0-9]+)", dtype)
+    return int(bits[1]) if bits else 0  # a token holds nothing
 
 
 def _group_size(line: str) -> int:

@@ -55,6 +55,18 @@ def test_costs_are_named_and_sorted():
     assert costliest == [(1000, 10, "%copy", "jit(f)/copy"), (150, 30, "%dot", "")]
 
 
+@pytest.mark.parametrize(
+    ("dtype", "size"),
+    [("pred", 8), ("u2", 2), ("s4", 4), ("f8e4m3b11fnuz", 8), ("f4e2m1fn", 4), ("f16", 16)]
+    + [("c128", 128), ("token", 0)],
+)
+def test_every_type_of_numbers_has_its_size(dtype, size):
+    program = PROGRAM.replace(
+        "bf16[8]{0}) all-gather-start", f"{dtype}[800]{{0}}) all-gather-start"
+    )
+    assert Program(program).collectives()["all-gather"] == max(100 * size, 2 * 2)
+
+
 def test_collectives_count_results_once():
     wanted = {"all-gather": 8 * 2, "all-reduce": 10 * (4 * 2 * 2 + 2 * 4)}
     assert Program(PROGRAM).collectives() == wanted
