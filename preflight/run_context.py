@@ -128,6 +128,12 @@ class RunContext:
         return self.tasks(self.data)[0]
 
     @property
+    def corpora(self) -> list[CorpusSource]:
+        """The corpora that are trained on, of all tasks; raise the NotChecked of `splits`."""
+        tasks = [task for task in self.tasks(self.data) if self.data.split in self.splits(task)]
+        return [task.source for task in tasks if isinstance(task.source, CorpusSource)]
+
+    @property
     def objective(self) -> Objective | None:
         """The task's objective, None unless it is one of `tasks.objectives`."""
         return registry.objective_of(self.task)

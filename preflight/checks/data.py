@@ -33,7 +33,7 @@ _CACHED_BYTES = 3.0  # most bytes of a token: an id below 2,097,152
 
 def first_records(context: RunContext) -> CheckResult:
     """Check that the first record of every split has the column and a text in it."""
-    text = ""
+    text, splits = "", list[str]()
     for cfg in context.datasets.values():
         for task in context.tasks(cfg):
             if cfg.split in context.splits(task):
@@ -41,7 +41,10 @@ def first_records(context: RunContext) -> CheckResult:
                 rows = context.read(task.source, first)
                 texts = [value for row in rows for value in row.values()]
                 text = text or " ".join(" ".join(texts).split())
-    return ok(f"the first text of every split was read: “{text[:60]}…”")
+                splits.append(cfg.split)
+    if not splits:
+        raise NotChecked("no task has the splits that the run reads")
+    return ok(f"the first text of {', '.join(dict.fromkeys(splits))} was read: “{text[:60]}…”")
 
 
 def looked(context: RunContext, name: str) -> CheckResult:
@@ -103,7 +106,9 @@ def measured_fill(context: RunContext) -> tuple[float, float]:
 def shards(context: RunContext) -> CheckResult:
     """Check that each host reads separate files, or separate parts of files, with texts in them."""
     listing, source = context.list_files(), context.task.source
-    context.read(source, lambda: source.check_shards(context.data.split, context.shards))
+    for corpus in context.corpora:
+        check = functools.partial(corpus.check_shards, context.data.split, context.shards)
+        context.read(corpus, check)
     hosts = counted(context.tpu.hosts, "host")
     figure = f"{counted(len(listing), 'file')} for {context.shards} shards on {hosts}"
     if len(listing) >= context.shards:
@@ -185,13 +190,7 @@ def copies(context: RunContext) -> CheckResult:
         parts.append(f"a cache of its tokens up to {data_size(numbers['cache'])}")
     except NotChecked as error:
         parts.append(f"a cache of its tokens an unknown size, since {error}")
-    try:
-        permuted = (
-            context.data.shuffle and context.read(source, lambda: source.order(split)) != PARTS
-        )
-        temporary = context.read(source, lambda: source.text_bytes(split)) if permuted else 0
-    except NotChecked:
-        temporary = 0
+    temporary = sum(_kept_bytes(context, corpus) for corpus in context.corpora)
     if not temporary:
         return ok(", ".join(parts), numbers=numbers)
     folder = tempfile.gettempdir()
@@ -202,3 +201,14 @@ def copies(context: RunContext) -> CheckResult:
         to_set = "set TMPDIR to a larger disk, or tasks.corpus.source.full_shuffle.gigabytes = 0"
         return fails(", ".join(parts), to_set, numbers=numbers)
     return ok(", ".join(parts), numbers=numbers)
+
+
+def _kept_bytes(context: RunContext, corpus: CorpusSource) -> int:
+    """Return the bytes of a corpus that a host keeps to permute them, 0 if they are unknown."""
+    split = context.data.split
+    try:
+        if context.data.shuffle and context.read(corpus, lambda: corpus.order(split)) != PARTS:
+            return context.read(corpus, lambda: corpus.text_bytes(split)) or 0
+    except NotChecked:
+        pass
+    return 0

@@ -95,4 +95,7 @@ def task(context: RunContext) -> CheckResult:
     if context.run.train_eval_dataset_cfg:
         preconditions.check_eval_steps(context.run.eval_steps)
     datasets = context.datasets.values()
-    return ok(", ".join(f"{cfg.provider.name} ({cfg.split})" for cfg in datasets))
+    figure = ", ".join(f"{cfg.provider.name} ({cfg.split})" for cfg in datasets)
+    if (count := len(context.tasks(context.data))) > 1:
+        figure += f"; the corpus below is {context.task.name}, the first of {count} tasks"
+    return ok(figure)

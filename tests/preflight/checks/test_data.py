@@ -11,6 +11,7 @@ import seqio
 from common.tables import FAILS, NOT_CHECKED, OK, WARNING, run_check
 from fakes import valid_run
 from preflight.checks import data as checks
+from preflight.checks import gin
 from tasks import corpora, mixtures, pairs
 from tasks.corpus import excerpt
 from tasks.corpus.catalog import Catalog, Unreachable
@@ -172,6 +173,44 @@ def test_a_corpus_of_fewer_texts_than_shards_is_found(write_corpus, task):
     row = row_of(checks.shards, **task(CorpusSource(write_corpus(ROMANIAN[:3]))))
     assert row.verdict == FAILS
     assert "3 usable texts" in row.figure
+
+
+@pytest.fixture
+def mixed(write_corpus, task, tmp_path):
+    """A run on a mixture of a sound corpus and one of a single text."""
+    cfg = task(CorpusSource(write_corpus(ROMANIAN)))["train_dataset_cfg"]
+    (tmp_path / "short.jsonl").write_text(json.dumps({"text": ROMANIAN[0]}) + "\n")
+    source = CorpusSource(files={"train": str(tmp_path / "short.jsonl")})
+    later = corpora.add("z_later", source, MODEL)
+    mixture = mixtures.add("both", {cfg.provider.name: 1, later.name: 1})
+    train = dataclasses.replace(cfg, mixture_or_task_name=mixture.name)
+    yield {"train_dataset_cfg": train, "train_eval_dataset_cfg": None}
+    seqio.MixtureRegistry.remove(mixture.name)
+    seqio.TaskRegistry.remove(later.name)
+
+
+def test_every_corpus_of_a_mixture_has_texts_for_all_shards(mixed):
+    row = row_of(checks.shards, **mixed)
+    assert row.verdict == FAILS
+    assert "1 usable text" in row.figure
+
+
+def test_all_corpora_of_a_mixture_are_kept_on_the_disk(mixed, tmp_path):
+    row = row_of(checks.copies, **mixed)
+    files = ("train-0.jsonl", "short.jsonl")
+    assert row.numbers["kept"] == sum((tmp_path / name).stat().st_size for name in files)
+
+
+def test_a_mixture_is_told_which_of_its_tasks_is_described(mixed):
+    context = valid_run.context(**mixed)
+    assert context.task.name in run_check("check", gin.task, context).figure
+
+
+def test_a_split_that_no_task_has_is_not_said_to_be_read(write_corpus, task):
+    changes = task(CorpusSource(files={"train": write_corpus(ROMANIAN)}))
+    cfg = dataclasses.replace(changes["train_dataset_cfg"], split="nowhere")
+    row = row_of(checks.first_records, train_dataset_cfg=cfg, train_eval_dataset_cfg=None)
+    assert row.verdict == NOT_CHECKED
 
 
 def test_a_slice_has_no_order_that_can_be_saved(sound):
