@@ -60,6 +60,19 @@ absolute() {
   fi
 }
 
+# Sets `flags` to these flags of the trainer, with absolute paths of the gin files that the current
+# directory has, since scripts change the folder.
+use_flags() {
+  local flag
+  flags=()
+  for flag in "$@"; do
+    if [[ "$flag" == --gin_file=* && -f "${flag#*=}" && "$PWD" != "$ROOT" ]]; then
+      flag="--gin_file=$(absolute "${flag#*=}")"
+    fi
+    flags+=("$flag")
+  done
+}
+
 # Sets PYTHON to an interpreter with the packages of the locks. Scripts call it before they change the
 # folder: a relative PYTHON starts from the current directory.
 use_python() {

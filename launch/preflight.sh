@@ -18,6 +18,7 @@ elif [[ " $* " != *" --slice"[\ =]* ]]; then
   fail "name a slice, such as v4-8, or here."
 fi
 
+use_flags "$@"
 model_dir="$(absolute "${MODEL_DIR:-$ROOT/runs/$recipe}")"
 use_python
 if [[ " ${slice[*]-} $* " != *" --slice"[\ =]"here "* ]]; then
@@ -26,4 +27,4 @@ fi
 export_settings
 cd "$ROOT"
 exec "$PYTHON" -m preflight --gin_file="gin/$recipe.gin" ${slice[@]+"${slice[@]}"} \
-  --gin.MODEL_DIR="$(gin_string "${model_dir#"$ROOT/"}")" "$@"
+  --gin.MODEL_DIR="$(gin_string "${model_dir#"$ROOT/"}")" ${flags[@]+"${flags[@]}"}

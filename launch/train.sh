@@ -15,6 +15,7 @@ answer_help "$@"
 
 use_recipe "${1:-}"
 shift
+use_flags "$@"
 
 model_dir="$(absolute "${MODEL_DIR:-$ROOT/runs/$recipe}")"
 trainer=(-m t5x.train)
@@ -37,4 +38,5 @@ use_python
 export_settings
 cd "$ROOT"
 export PYTHONPATH="${T5X_DIR:+$T5X_DIR:}$PYTHONPATH"
-exec "$PYTHON" "${trainer[@]}" --gin_file="gin/$recipe.gin" --gin.MODEL_DIR="$(gin_string "$model_dir")" "$@"
+exec "$PYTHON" "${trainer[@]}" --gin_file="gin/$recipe.gin" --gin.MODEL_DIR="$(gin_string "$model_dir")" \
+  ${flags[@]+"${flags[@]}"}

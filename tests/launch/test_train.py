@@ -72,6 +72,21 @@ def test_a_recipe_trains_into_its_own_folder_and_flags_come_last_so_that_they_wi
     assert call["env"]["PYTHONPATH"] == str(ROOT)
 
 
+@pytest.mark.parametrize("words", [["train.sh", "topic"], ["preflight.sh", "topic", "here"]])
+def test_a_gin_file_of_the_current_directory_is_meant_before_one_of_the_repository(
+    words, recorder, tmp_path
+):
+    for path in ("more file.gin", "gin/topic.gin"):
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).touch()
+    names = ["more file.gin", "gin/topic.gin", "gin/optimizers/muon.gin", "/etc/x.gin"]
+    flags = [f"--gin_file={name}" for name in names]
+    env = {"PYTHON": str(recorder)}
+    call = recorded(bash(LAUNCH / words[0], *words[1:], *flags, env=env, cwd=tmp_path))
+    expected = [tmp_path / "more file.gin", tmp_path / "gin/topic.gin", *names[2:]]
+    assert call["flags"][-4:] == [f"--gin_file={path}" for path in expected]
+
+
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
