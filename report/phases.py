@@ -27,13 +27,15 @@ def _chain(run: RunData, runs: Sequence[RunData]) -> list[RunData]:
     """Return the runs that `run` goes on from, the oldest first, and it.
 
     A run may have been copied since, so that only its name is as it was. Of several of that name
-    it is the one whose path agrees longest with the recorded one, read from the end.
+    it is the one whose path agrees longest with the recorded one, read from the end; none if two
+    agree alike.
     """
     chain = [run]
     while origin := chain[0].history.origin:
         agreements = [_agreement(run.path, origin[0]) for run in runs]
         before = runs[agreements.index(max(agreements))]
-        if not max(agreements) or any(before is later for later in chain):
+        is_certain = max(agreements) > 0 and agreements.count(max(agreements)) == 1
+        if not is_certain or any(before is later for later in chain):
             break
         chain.insert(0, before)
     return chain

@@ -79,6 +79,14 @@ def test_of_two_runs_of_one_name_the_one_of_the_recorded_path_comes_before(phase
         assert sorted(curves) == [[10, 20, 30, 40], [10, 20, 30, 40, 50, 60]]
 
 
+def test_a_run_that_may_go_on_from_either_of_two_is_as_it_is(phase):
+    runs = [phase("a/base", 0, 30), phase("b/base", 0, 30)]
+    runs += [phase("long", 30, 40, "gs://bucket/base/checkpoint_30")]
+    for order in (runs, runs[::-1]):
+        curves = [run.series["train"]["loss"].steps.tolist() for run in joined(order)]
+        assert sorted(curves) == [[10, 20, 30], [10, 20, 30], [40]]
+
+
 def test_a_run_whose_origin_is_not_shown_is_as_it_is(phase):
     long = phase("long", 30, 40, "runs/base/checkpoint_30")
     assert joined([long])[0].series["train"]["loss"].steps.tolist() == [40]
