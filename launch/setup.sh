@@ -68,8 +68,8 @@ if [[ "$extras" == *--dev* ]]; then flags+=(--extra=tpu --extra=cache); fi
 contents() { echo "$device$extras" && cat pyproject.toml requirements/lock.txt; }
 # True if .venv has all that, and the Python of a UV_PYTHON such as 3.12.
 is_done() {
-  local version='import platform; print(platform.python_version())'
-  version="$("$VENV/bin/python" -c "$version" 2> /dev/null)" && contents | cmp -s - "$stamp" \
+  local print='import platform; print(platform.python_version())' version
+  version="$("$VENV/bin/python" -c "$print" 2> /dev/null)" && contents | cmp -s - "$stamp" \
     && [[ ! "${UV_PYTHON:-}" =~ ^[0-9.]+$ || "$version." == "$UV_PYTHON".* ]]
 }
 
