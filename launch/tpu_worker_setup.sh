@@ -27,6 +27,11 @@ if ! has_python; then # Ubuntu 20.04 and 22.04 have none
   PIP_BREAK_SYSTEM_PACKAGES=1 python3 -m pip install --quiet --user uv >&2
   uv python install --quiet 3.13 >&2
 fi
+lock="$folder/runs/.pod/lock" # launch/tpu_worker.py holds it while a run trains
+if [[ -e "$lock" ]] && command -v flock > /dev/null && ! flock --shared --nonblock "$lock" true; then
+  echo "tpu_worker_setup.sh: a run is training in ~/$folder, which set-up changes: stop it first." >&2
+  exit 2
+fi
 helper="store --file ~/$login"
 if [[ -d "$folder/.git" ]]; then
   git -C "$folder" remote set-url origin "$repository" # without the login of an earlier set-up

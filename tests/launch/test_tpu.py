@@ -316,6 +316,22 @@ def test_without_a_branch_workers_return_to_the_repositorys_own(pair):
     assert f"worker 1   {pair.head()}  " in output
 
 
+def test_set_up_changes_nothing_under_a_run_that_trains(pair):
+    pair.make()
+    pair.do("run", "ro", ZONE, "launch/like_t5x.sh")
+    (pair.folder / "origin/requirements/lock.txt").write_text("one==2\n")
+    pair.commit("another package")
+    clone = pair.cloud.home("ro", 1) / "origin"
+    head = lambda: subprocess.check_output(["git", "-C", clone, "rev-parse", "HEAD"])
+    before = (clone / ".venv/installed").read_text(), head()
+    process = pair.ask("setup", "ro", ZONE)
+    assert ((clone / ".venv/installed").read_text(), head()) == before
+    assert "worker 1: a run is training in ~/origin" in process.stderr
+    pair.do("stop", "ro", ZONE)
+    pair.do("setup", "ro", ZONE)
+    assert head() != before[1]
+
+
 def test_a_login_of_an_earlier_set_up_leaves_the_clone(pair):
     pair.make()
     config = pair.cloud.home("ro", 0) / "origin/.git/config"
