@@ -77,16 +77,20 @@ def is_on(settings: dict[str, str], name: str) -> bool:
     return settings.get(name, "") not in ("", "0")
 
 
+def safe(text: object) -> str:
+    """Return a text without secrets and control characters, which would move the cursor."""
+    return "".join(c for c in public(str(text)) if c in "\n\t" or unicodedata.category(c) != "Cc")
+
+
 def say(text: object, file: Any = None) -> None:
-    """Print a line without secrets and control characters, which would move the cursor."""
-    safe = [c for c in public(str(text)) if c in "\n\t" or unicodedata.category(c) != "Cc"]
-    print("".join(safe), file=file, flush=True)
+    """Print a safe text, if its reader is still there: the work goes on."""
+    with contextlib.suppress(OSError):
+        print(safe(text), file=file, flush=True)
 
 
 def say_when(text: object) -> None:
-    """Print a line with the time before it, if its reader is still there: the work goes on."""
-    with contextlib.suppress(OSError):
-        say(f"{datetime.datetime.now():%Y-%m-%d %H:%M:%S}  {text}")
+    """Print a line with the time before it."""
+    say(f"{datetime.datetime.now():%Y-%m-%d %H:%M:%S}  {text}")
 
 
 def why(done: Done[str]) -> str:

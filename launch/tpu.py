@@ -47,7 +47,7 @@ sys.path.insert(0, str(ROOT))
 
 from launch import commit, pool  # noqa: E402
 from launch.commit import Failed  # noqa: E402
-from launch.slices import GONE, NOISE, Report, Slice, is_on, need_all, say, say_when, why  # noqa: E402
+from launch.slices import GONE, NOISE, Report, Slice, is_on, need_all, safe, say, say_when, why  # noqa: E402
 
 # Secrets go to the workers as files, since every list of processes shows the arguments of commands.
 TOKEN, LOGIN = ".cache/huggingface/token", ".config/t5x/git_login"
@@ -242,7 +242,7 @@ def logs(tpu: Slice, worker: int, f: bool) -> None:
     with subprocess.Popen(tpu.gcloud(*tpu.ssh(worker, line)), **how) as process:
         for text in process.stdout or ():
             if not NOISE.match(text):
-                say(text.rstrip("\n"))
+                print(safe(text.rstrip("\n")), flush=True)  # ends where nobody reads
     if process.returncode:
         raise Failed(f"worker {worker} shows no log: see above.")
 

@@ -176,6 +176,17 @@ def test_workers_whose_set_up_was_not_completed_are_set_up(pair):
     assert re.search(r"ro has finished: .* step 3/3", out)
 
 
+def test_supervision_survives_the_end_of_the_program_that_reads_its_output(pair):
+    pair.run_dir.mkdir()
+    (pair.run_dir / "fail_1").write_text("4 1\n")
+    pair.make()
+    process = pair.start("supervise", "ro", ZONE, "launch/like_t5x.sh", STEPS="8")
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.wait(timeout=240) in (0, 120), process.stderr.read()  # 120: Python's own
+    assert pair.step() == 8
+
+
 def test_supervision_survives_an_outage_of_the_cloud(pair):
     pair.make()
     pair.hold_at(5)
