@@ -168,17 +168,27 @@ class Slice:
 
     def change(self, *words: str, alpha: bool = False) -> None:
         """Run gcloud, which shows what it does; raise Failed if it fails."""
-        if subprocess.run(self.gcloud(*words, alpha=alpha), stdin=subprocess.DEVNULL).returncode:
+        command = self.gcloud(*words, alpha=alpha)
+        try:
+            status = subprocess.run(command, stdin=subprocess.DEVNULL).returncode
+        except OSError as error:  # memory may lack for a moment, or gcloud while it is updated
+            raise Failed(f"gcloud cannot be started ({error.strerror}): try again.") from None
+        if status:
             raise Failed(f"gcloud could not {words[1]} {self.name}: see above.")
 
     def ask(self, *words: str, timeout: float | None = None) -> Done[str]:
-        """Run gcloud, and return what it prints; its status is 124 if it takes longer than that."""
+        """Run gcloud, and return what it prints.
+
+        Its status is 124 if it takes longer than `timeout`, and 126 if it cannot be started.
+        """
         command = self.gcloud(*words)
         how: dict[str, Any] = {"stdin": subprocess.DEVNULL, "errors": "replace"}
         try:
             return subprocess.run(command, capture_output=True, timeout=timeout, **how)
         except subprocess.TimeoutExpired:
             return Done(command, 124, "", f"no answer within {timeout:.0f} s")
+        except OSError as error:
+            return Done(command, 126, "", f"gcloud cannot be started ({error.strerror})")
 
     def describe(self, what: str) -> dict[str, Any]:
         """Return what gcloud reports of the tpu-vm or queued-resources of this name, {} if none."""

@@ -324,6 +324,7 @@ def supervise(
         raise Failed(f"{unknown}: {tpu.call('create')} TYPE.")
     check_run(tpu, script, flags, is_recreated=True)
     Supervision(tpu, script, flags, unsent_files(tpu, script, flags, send)).watch()
+    say_when(f"{tpu.name} is left, and costs money: {tpu.call('delete')}.")
 
 
 class OtherRun(Failed):
@@ -452,7 +453,7 @@ class Supervision:
                 return self.again("the first start has failed", remake="unknown" in states)
         elif "stopped" in states:
             return self.was_stopped()
-        elif reports[0].state == "finished" and not some_train:
+        elif reports[0].state == "finished" and "training" not in states:
             say_when(f"{self.tpu.name} has finished: {reports[0].text}")
             return True
         elif "refused" in states:

@@ -15,6 +15,7 @@ from fakes.loopback import free_port
 from fakes.shell import executable, sentence
 from fakes.simulated_pod import ZONE, Pod, flags_of
 from launch import slices, tpu
+from launch.commit import Failed
 from t5x.checkpointing import layout
 
 # --- supervising a run
@@ -239,6 +240,32 @@ def test_a_slice_with_one_silent_worker_is_not_created_again_while_the_others_tr
     out, err = process.communicate(timeout=240)
     assert (process.returncode, "ro was stopped by tpu.py stop" in out) == (0, True), err
     assert not pair.cloud.calls("tpu-vm delete")
+
+
+def test_a_finished_run_is_over_although_another_worker_is_silent(pair):
+    pair.make()
+    pair.hold_at(5)
+    pair.do("run", "ro", ZONE, "launch/like_t5x.sh", STEPS="12")
+    asked = len(pair.cloud.calls("tpu-vm ssh"))
+    process = pair.start("supervise", "ro", ZONE, "launch/like_t5x.sh", STEPS="12")
+    pair.wait_for(lambda: len(pair.cloud.calls("tpu-vm ssh")), asked + 3)  # it has seen both train
+    pair.cloud.silence("ro", 1)
+    pair.release()
+    out, err = process.communicate(timeout=240)
+    assert process.returncode == 0, err
+    assert re.search(r"ro has finished: .* step 12/12", out)
+    assert f"launch/tpu.py delete ro {ZONE}" in out, "the slice costs money"
+    assert not pair.cloud.calls("tpu-vm delete")
+
+
+def test_a_gcloud_that_cannot_be_started_leaves_the_state_unknown(monkeypatch, tmp_path):
+    ro = slices.Slice("ro", ZONE, {"TPU_REPO": "https://host/user/repo"})
+    ro.workers = 2
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert [report.state for report in ro.reports()] == ["unknown", "unknown"]
+    for action in (ro.look, lambda: ro.change("tpu-vm", "delete", "ro")):
+        with pytest.raises(Failed):
+            action()
 
 
 # --- what gcloud says
