@@ -37,8 +37,8 @@ use_recipe() {
   recipe="${1#gin/}"
   recipe="${recipe%.gin}"
   if [[ "$recipe" == */* || ! -f "$ROOT/gin/$recipe.gin" ]]; then
-    local near='import difflib, sys; print(*difflib.get_close_matches(*sys.argv[1:2], sys.argv[2:], 1))'
-    near="$(cd "$ROOT/gin" && "${PYTHON:-python3}" -c "$near" "$recipe.gin" -- *.gin 2> /dev/null)" || near=""
+    local find='import difflib, sys; print(*difflib.get_close_matches(*sys.argv[1:2], sys.argv[2:], 1))' near
+    near="$(cd "$ROOT/gin" && "${PYTHON:-python3}" -c "$find" "$recipe.gin" -- *.gin 2> /dev/null)" || near=""
     fail "'$1' is not a recipe of gin/${near:+ (the nearest is $near)}: name one of $(cd "$ROOT/gin" && echo *.gin), then flags."
   fi
 }
