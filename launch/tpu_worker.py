@@ -55,10 +55,10 @@ def read() -> dict[str, Any]:
         fail(f"{RUN} is damaged: delete {POD}, then start the run again.")
 
 
-def write(run: dict[str, Any]) -> None:
-    """Replace the record of the run atomically: others may read it meanwhile."""
-    RUN.with_suffix(".new").write_text(json.dumps(run))
-    RUN.with_suffix(".new").replace(RUN)
+def write(path: pathlib.Path, content: object) -> None:
+    """Replace a record atomically: others may read it meanwhile, or the disk may be full."""
+    path.with_suffix(".new").write_text(json.dumps(content))
+    path.with_suffix(".new").replace(path)
 
 
 def is_running() -> bool:
@@ -100,7 +100,7 @@ def check() -> None:
 def unpack() -> None:
     """Put the files that were sent over those of the commit."""
     with tarfile.open(SENT) as archive:
-        UNPACKED.write_text(json.dumps(archive.getnames()))
+        write(UNPACKED, archive.getnames())
         archive.extractall(ROOT, filter="data")
 
 
@@ -129,7 +129,7 @@ def start(*command: str) -> None:
     if OUTPUT.exists():
         OUTPUT.replace(POD / "output.before.txt")
     run = {"command": " ".join(command), "started": time.time()}
-    write(run)
+    write(RUN, run)
     if os.fork():
         return
     os.setsid()
@@ -141,13 +141,13 @@ def start(*command: str) -> None:
         for descriptor in (0, 1, 2):  # let go of the connection
             os.dup2(output.fileno(), descriptor)
     run["process"] = script.pid
-    write(run)
+    write(RUN, run)
     try:
         status = script.wait(seconds_left())
     except subprocess.TimeoutExpired:  # the slice ends soon
         script.terminate()
         status = script.wait()
-    write({**run, "status": 128 - status if status < 0 else status, "ended": time.time()})
+    write(RUN, {**run, "status": 128 - status if status < 0 else status, "ended": time.time()})
 
 
 def seconds_left() -> float | None:

@@ -9,10 +9,12 @@ import signal
 import stat
 import subprocess
 import sys
+import tarfile
 
 import pytest
 
 from fakes import loopback
+from fakes.full_disk import full_disk
 from fakes.shell import LAUNCH, executable, sentence
 from fakes.simulated_pod import ZONE, Pod, flags_of
 
@@ -525,3 +527,18 @@ def test_a_run_that_cannot_start_everywhere_starts_nowhere(pair):
     pair.cloud.silence("ro", 1)
     assert "worker 1: ERROR: " in refusal(pair)
     assert not list(pair.cloud.folder.rglob("run.json"))
+
+
+def test_a_disk_that_was_full_leaves_no_record_that_cannot_be_read(tmp_path):
+    worker = tmp_path / "launch/tpu_worker.py"
+    worker.parent.mkdir()
+    shutil.copy(LAUNCH / "tpu_worker.py", worker)
+    pod = tmp_path / "runs/.pod"
+    pod.mkdir(parents=True)
+    with tarfile.open(pod / "sent.tgz", "w:gz") as archive:
+        archive.add(LAUNCH / "env.example", "launch/env")
+    call = lambda command: subprocess.run([sys.executable, worker, command], capture_output=True)
+    with full_disk(0):
+        assert call("unpack").returncode
+    assert call("undo").returncode == 0
+    assert not (tmp_path / "launch/env").exists()
