@@ -85,7 +85,7 @@ def create(
     tpu.look()
     queue = tpu.queue_state() if queued else "MISSING"
     if tpu.state != "MISSING" and (tpu.state != "CREATING" or queue == "MISSING"):
-        raise Failed(f"{tpu}: use it, or {tpu.call('delete')}.")
+        raise Failed(f"{tpu}: if it is yours, use it, or {tpu.call('delete')}; else name another.")
     try:
         if not queued:
             options = tpu.create_options(kind)
