@@ -466,7 +466,7 @@ class Supervision:
     def refuse_other(self, reports: list[Report]) -> None:
         """Raise OtherRun if the workers train another script or recipe; its flags may differ."""
         own, *others = (
-            command.partition(" -")[0]
+            command.partition(" -")[0].removeprefix("./")
             for command in (" ".join([self.script, *self.flags]), *(r.command for r in reports))
         )
         if other := next((command for command in others if command not in ("", own)), ""):

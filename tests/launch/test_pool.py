@@ -105,7 +105,7 @@ def test_after_ctrl_c_the_run_goes_on_and_the_same_command_takes_it_up(scarce):
     assert f"{D} in europe-west4-b and its run are left" in out
     assert scarce.cloud.left() == {D}
     asked = len(scarce.cloud.calls("tpu-vm ssh"))
-    process = scarce.start("supervise", *RUN, STEPS="12")
+    process = scarce.start("supervise", *RUN[:2], f"./{RUN[2]}", *RUN[3:], STEPS="12")
     # It asks both workers at once, so the third call says that it knows that both train.
     scarce.wait_for(lambda: len(scarce.cloud.calls("tpu-vm ssh")), asked + 3)
     scarce.release()
