@@ -198,7 +198,8 @@ def start(
 def check_run(tpu: Slice, script: str, flags: list[str], is_recreated: bool = False) -> None:
     """Require a launch script, and a MODEL_DIR that all workers share and that outlives the slice.
 
-    An absolute path may be a mounted folder, so it gives only a warning.
+    An absolute path may be a mounted folder, so it gives only a warning, as any folder does where
+    one worker runs on a slice that is not created again.
     """
     if not (script.endswith(".sh") and (ROOT / script).is_file()):
         example = "name one, such as launch/ro_t5x_base.sh"
@@ -210,17 +211,16 @@ def check_run(tpu: Slice, script: str, flags: list[str], is_recreated: bool = Fa
     folder = [tpu.settings.get("MODEL_DIR", ""), *folders][-1].strip().strip("'\"")
     if "://" in folder or folder[:1] in ("%", "@"):  # % and @ refer to another gin setting
         return
+    reason = ""
     if tpu.workers > 1:
         reason = f"{tpu.workers} workers need one folder that all of them can write to"
     elif is_recreated:
         reason = "a slice that is created again has an empty disk"
-    else:
-        return
-    if not folder.startswith("/"):
+    if reason and not folder.startswith("/"):
         mounted = "(or to a folder that is mounted on every worker)"
         raise Failed(f"MODEL_DIR is {folder!r} and {reason}: set it to gs://bucket/run {mounted}.")
-    unless = "unless that folder is mounted from elsewhere, it is deleted with the slice"
-    say(f"warning: MODEL_DIR is {folder}: {unless}.", sys.stderr)
+    own = "a folder that is not mounted from elsewhere is deleted with the slice"
+    say(f"warning: MODEL_DIR is {folder or 'not set'}: {own}.", sys.stderr)
 
 
 def status(tpu: Slice) -> int:

@@ -150,9 +150,7 @@ def test_a_relative_folder_in_a_flag_is_refused_too(pair):
 
 
 def test_an_absolute_folder_gives_a_warning(pair):
-    warning = (
-        "warning: MODEL_DIR is {}: unless that folder is mounted from elsewhere, it is deleted "
-    )
+    warning = "warning: MODEL_DIR is {}: a folder that is not mounted from elsewhere is deleted "
     pair.do("create", "ro", ZONE, "v4-32")
     run = ["ro", ZONE, "launch/like_t5x.sh"]
     for model_dir, flags, expected in (
@@ -175,6 +173,15 @@ def test_workers_whose_set_up_was_not_completed_are_set_up(pair):
         shutil.rmtree(pair.cloud.home("ro", worker) / "origin/.venv")
     out = pair.do("supervise", "ro", ZONE, "launch/like_t5x.sh", STEPS="3")
     assert re.search(r"ro has finished: .* step 3/3", out)
+
+
+@pytest.mark.parametrize("folder", ["", "runs/mine", "/data/run"])
+def test_one_worker_may_have_a_folder_of_its_own_and_is_warned(folder, tmp_path):
+    with Pod(tmp_path, workers=1) as pod:
+        pod.do("create", "ro", ZONE, "v4-8")
+        process = pod.ask("run", "ro", ZONE, "launch/like_t5x.sh", MODEL_DIR=folder)
+    assert f"warning: MODEL_DIR is {folder or 'not set'}: " in process.stderr
+    assert "there is no clone in ~/origin" in process.stderr  # it was not refused before
 
 
 def test_supervision_survives_the_end_of_the_program_that_reads_its_output(pair):
