@@ -63,6 +63,9 @@ def read_settings() -> dict[str, str]:
     """Return the environment, and what the shell script launch/env adds to it."""
     file, variables = ROOT / "launch/env", {}
     if file.exists():
+        if b"\r\n" in file.read_bytes():
+            reason = "launch/env has the line ends of Windows, which become part of the values"
+            raise Failed(f"{reason}: save it with those of Linux (LF).")
         show = [sys.executable, "-c", "import json, os; print(json.dumps(dict(os.environ)))"]
         script = f"set -a; source {shlex.quote(str(file))}; {shlex.join(show)}"
         done = subprocess.run(["bash", "-ec", script], capture_output=True, text=True)

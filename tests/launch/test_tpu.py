@@ -62,9 +62,9 @@ def test_settings_come_from_a_file_and_the_environment_wins(pair):
     }
 
 
-def test_a_file_of_settings_that_fails_is_a_sentence(pair):
-    for settings in ("TPU_NETWORK=my network\n", "TPU_NETWORK='mine\n"):
-        (pair.clone / "launch/env").write_text(settings)
+def test_a_file_of_settings_that_cannot_be_read_is_a_sentence(pair):
+    for settings in (b"TPU_NETWORK=my network\n", b"TPU_NETWORK='mine\n", b"TPU_NETWORK=a\r\n"):
+        (pair.clone / "launch/env").write_bytes(settings)
         assert "launch/env" in sentence(pair.ask("status", "ro", ZONE))
 
 
