@@ -40,13 +40,17 @@ class Series:
 def join(parts: Iterable["Points | Series"], is_trained: bool = True) -> Series:
     """Return the points of several files or runs in the order of time, without repeated steps.
 
+    Within one of them it is the order of the points, whose clock may have been set back meanwhile.
+
     Of checkpoints, which may be evaluated in any order, `is_trained` False returns the last points
     of all steps.
     """
     parts = list(parts)
     steps = np.concatenate([np.asarray(part.steps, np.int64) for part in parts])
     values = np.concatenate([np.asarray(part.values, np.float64) for part in parts])
-    times = np.concatenate([np.asarray(part.times, np.float64) for part in parts])
+    times = np.concatenate(
+        [np.fmax.accumulate(np.asarray(part.times, np.float64)) for part in parts]
+    )
     series = Series(steps, values, times).at(np.argsort(times, kind="stable"))
     if not is_trained:
         series = series.at(np.argsort(series.steps, kind="stable"))

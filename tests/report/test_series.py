@@ -65,3 +65,9 @@ def test_a_start_is_known_by_its_place_however_much_it_has_counted(second):
 def test_entries_that_a_restart_has_not_repeated_yet_are_of_the_start_before():
     counted = series((10, 5), (20, 9))
     assert accumulate(counted, [(0, -1.0), (10, 1.5)]).values.tolist() == [5, 9]
+
+
+def test_a_clock_that_is_set_back_loses_no_points():
+    rows = [(10, 3.0, 1000.0), (20, 2.0, 400.0), (30, 1.0, 410.0)]
+    after = Series.from_rows([(40, 0.5, 1010.0)])
+    assert join([Series.from_rows(rows), after]).steps.tolist() == [10, 20, 30, 40]
