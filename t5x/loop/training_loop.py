@@ -163,12 +163,14 @@ class TrainingRun:
     def _train(self, step: int, evaluate_first: bool) -> int:
         """Train from trigger to trigger; return the step at which the run ends."""
         with contextlib.suppress(Interrupted):
-            ended = self._recall(step)
+            missed = missed_evaluation(self.model_dir, step, self.plan)
+            # What is measured here again must not count twice.
+            ended = self._recall(step - 1 if evaluate_first or missed else step)
             if evaluate_first:
                 ended |= self._measure(step)[1]
                 self._fill_in(step, evaluates=True)
-            elif trigger := missed_evaluation(self.model_dir, step, self.plan):
-                ended |= self._handle(trigger, None)
+            elif missed:
+                ended |= self._handle(missed, None)
             if not ended and step < self.plan.total_steps:
                 self._compile()  # waits for the thread that has compiled since the start
                 with self.progress.busy("reading the first batch"):

@@ -91,6 +91,40 @@ def test_a_run_that_is_killed_stops_where_it_would_have(tmp_path, monkeypatch):
     assert seen == [4, 8, 8, 12]
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_an_evaluation_that_is_repeated_counts_once(tmp_path, monkeypatch, first):
+    """Killed after the loss of the first evaluation, or of that at 8, was logged."""
+    at, seen, killed = 0 if first else 8, [], []
+
+    def evaluate(self, batches):
+        seen.append(int(self.state.step))
+        return {LOSS: 100.0 - seen[-1], "accuracy": 0.0}
+
+    monkeypatch.setattr(trainer.Trainer, "evaluate", evaluate)
+
+    class Kill:
+        def run(self, train_state, metrics_by_task):
+            if seen[-1] == at and not killed:
+                killed.append(at)
+                raise MemoryError
+            return False
+
+    def train():
+        action = trainer.EarlyStoppingAction((toy.TASK, LOSS), "min", patience=2)
+        return toy.train(
+            tmp_path,
+            train_eval_dataset_cfg=toy.data("validation"),
+            actions={"TRAIN_EVAL": [action, Kill()]},
+            run_eval_before_training=first,
+            total_steps=12,
+        )[0]
+
+    with pytest.raises(MemoryError):
+        train()
+    assert train() == 12, "the loss falls at every evaluation"
+    assert seen.count(at) == 2
+
+
 def test_a_metric_that_is_not_measured_is_named_with_the_known(caplog):
     measured = {"toy": {"loss": 1.0}}
     with refuses("trainer.EarlyStoppingAction.metric", ("toy", "exact")):
