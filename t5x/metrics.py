@@ -109,8 +109,8 @@ def summarize(sums: Mapping[str, float], seconds: float | None, devices: int) ->
     """Return upstream's metrics and UNNORMALIZED_LOSS over `sums['steps']` steps, losses in nats.
 
     `sums` are added `step_sums`, with `steps`, `loss` (as optimized) and, in training,
-    `learning_rate` added up too. `seconds` is their duration, None for evaluations; `timing/…` are
-    per second.
+    `gradient_norm` and `learning_rate` added up too. `seconds` is their duration, None for
+    evaluations; `timing/…` are per second.
     """
     sums = {k: float(np.asarray(v)) for k, v in sums.items()}
     steps, weights = max(sums["steps"], 1.0), sums["weights"] or 1.0
@@ -144,9 +144,9 @@ def summarize(sums: Mapping[str, float], seconds: float | None, devices: int) ->
     if sums.get("next_sentences"):
         out["next_sentence_accuracy"] = sums["next_sentences_correct"] / sums["next_sentences"]
         out["next_sentence_loss"] = sums["next_sentence_loss"] / sums["next_sentences"]
-    if "learning_rate" in sums:
-        out["learning_rate"] = sums["learning_rate"] / steps
-        out["gradient_norm"] = sums["gradient_norm"] / steps
+    for name in ("learning_rate", "gradient_norm"):
+        if name in sums:
+            out[name] = sums[name] / steps
     if "skipped" in sums:
         out["skipped_steps"] = sums["skipped"]
     if seconds:

@@ -38,7 +38,8 @@ def train_step(
     `state.step` chooses learning rate and dropout; `rng` is the key of the run, the same every
     step. `batch` has arrays [B, …] of one global batch, computed in `num_microbatches` equal parts
     sequentially. `loss_fn` maps (params, batch, rng) to (loss, (weight sum, sums)), see `models`;
-    `axes` are the logical axes of the parameters, `normalizers` as in `gradients`.
+    `axes` are the logical axes of the parameters, `normalizers` as in `gradients`. The sums have no
+    learning rate if the optimizer has one of its own.
     """
     rng = jax.random.fold_in(rng, state.step)
     grads, sums = gradients(loss_fn, state.params, batch, rng, num_microbatches, normalizers)
@@ -48,7 +49,8 @@ def train_step(
     )
     squares = [jnp.sum(jnp.square(g.astype(jnp.float32))) for g in jax.tree.leaves(grads)]
     sums["gradient_norm"] = jnp.sqrt(sum(squares))
-    sums["learning_rate"] = jnp.asarray(learning_rate, jnp.float32)
+    if not getattr(optimizer, "has_own_rate", False):
+        sums["learning_rate"] = jnp.asarray(learning_rate, jnp.float32)
     sums["steps"] = jnp.ones((), jnp.float32)
     return TrainState(state.step + 1, params, param_states), sums
 

@@ -148,10 +148,12 @@ def check_inference(
 def check_rate(
     rate: Callable[..., jax.Array], optimizer: Any, start: Start, total_steps: int
 ) -> str | None:
-    """Return why a schedule does not suit the optimizer, None if it does.
+    """Return why a schedule does not suit the optimizer, None if it does or is not used.
 
     Raise UserError if it has ended before the start, or never ends although it must.
     """
+    if getattr(optimizer, "has_own_rate", False):
+        return None
     schedules.check_start(rate, start.known_step, total_steps)
     suits = getattr(optimizer, "usual_rates", None)
     return suits.unusual(rate, start.step, total_steps) if suits else None

@@ -62,6 +62,15 @@ def test_an_evaluation_has_neither_times_nor_rates():
     assert found["accuracy"] == 0.0  # no target token, and no division by none
 
 
+def test_a_step_without_a_rate_has_a_norm():
+    sums = {"cross_ent_loss": 1.0, "z_loss": 0.0, "loss": 1.0, "correct": 0.0, "steps": 2.0}
+    sums |= {"target_tokens": 1.0, "target_positions": 4.0, "sequences": 1.0}
+    sums |= {"weights": 1.0, "unnormalized_z_loss": 0.0, "gradient_norm": 3.0}
+    found = metrics.summarize(sums, seconds=None, devices=8)
+    assert found["gradient_norm"] == 1.5
+    assert "learning_rate" not in found
+
+
 QUICK = {"100.0|unpacked|1", "NUM_REAL_TARGET_TOKENS|weighted|4"}
 CASES = [
     pytest.param(

@@ -11,6 +11,8 @@ from fakes.refuses import refuses
 from t5x import optimizers
 from t5x.checkpointing.layer_stacking import unstack_layers
 from t5x.checkpointing.restore import by_name
+from t5x.train_state import TrainState
+from t5x.train_step import train_step
 
 PARAMS = {"a": jnp.arange(6.0).reshape(2, 3), "b": {"scale": jnp.ones(3)}}
 AXES = {"a": ("embed", "mlp"), "b": {"scale": ("embed",)}}
@@ -31,6 +33,33 @@ def test_an_update_is_optaxs():
     found, _ = optimizer.update(grads, state, PARAMS, AXES, jnp.int32(0), jnp.float32(9.0))
     updates, _ = plain.update(grads, plain.init(PARAMS), PARAMS)
     same(found, optax.apply_updates(PARAMS, updates))
+
+
+@pytest.mark.parametrize("optimizer", [chained(), optimizers.adamw()])
+def test_the_rate_of_the_trainer_is_logged_where_it_is_used(optimizer):
+    """A chain has its own, which may be any."""
+    sums = {"weights": jnp.ones(())}
+    loss_fn = lambda params, batch, rng: (params["a"].sum(), (1.0, sums))
+    state = TrainState(jnp.int32(0), PARAMS, optimizer.init(PARAMS, AXES))
+    _, logged = train_step(
+        state,
+        {},
+        jax.random.key(0),
+        loss_fn=loss_fn,
+        optimizer=optimizer,
+        axes=AXES,
+        learning_rate_fn=lambda step: 7.0,
+    )
+    assert logged["gradient_norm"] == pytest.approx(6**0.5)
+    used = optimizer.update(*_arguments(optimizer, 7.0))[0]
+    unused = optimizer.update(*_arguments(optimizer, 0.0))[0]
+    is_used = not np.array_equal(used["a"], unused["a"])
+    assert logged.get("learning_rate") == (7.0 if is_used else None)
+
+
+def _arguments(optimizer, rate):
+    grads, state = jax.tree.map(jnp.ones_like, PARAMS), optimizer.init(PARAMS, AXES)
+    return grads, state, PARAMS, AXES, jnp.int32(0), jnp.float32(rate)
 
 
 @pytest.mark.parametrize("clip", [None, 0.5])
