@@ -73,7 +73,9 @@ _NAMES = {
     Limits(least=0): """
         total_steps eval_steps eval_period relative_steps stats_period checkpoint_steps
         num_microbatches topk step_offset min_dim_size_to_factor""",
-    Limits(least=0, below=2**63): "random_seed fallback_init_rng seed",
+    Limits(least=0, below=2**63): "seed",
+    # JAX makes its keys of the last 32 bits, so that seeds above have the keys of one below.
+    Limits(least=0, below=2**32): "random_seed fallback_init_rng",
     Limits(least=0, below=1): """
         dropout_rate attention_dropout_rate label_smoothing beta beta1 beta2""",
     Limits(least=0, most=1): "topp",

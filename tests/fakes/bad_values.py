@@ -76,7 +76,7 @@ PRECOMPILE = ("--gin_file=t5x/configs/runs/precompile.gin", *TRAIN)
 RUN_SETTINGS = """
 BATCH_SIZE = '16' | 16.5 | None | True | 0 | -16 | [16] | {} | %BATCH_SIZE | sixteen
 BATCH_SIZE = 1000000000 | 1048576
-RANDOM_SEED = 'a' | 1.5 | [1] | -1 | 18446744073709551616
+RANDOM_SEED = 'a' | 1.5 | [1] | -1 | 4294967296 | 18446744073709551616
 TRAIN_STEPS = '300' | 1.5 | -1 | None | %TRAIN_STEPS | [%TRAIN_STEPS] | %NOTHING -> NOTHING
 EVAL_STEPS = 0 | -1 | '3' | None | 1000000000
 EVAL_PERIOD = -1 | 'a' | 2.5
