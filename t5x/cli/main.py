@@ -127,6 +127,9 @@ def _check_flags(main: Callable[..., Any], values: flags.FlagValues) -> None:
 
 
 def _set_up_tensorflow(values: flags.FlagValues) -> None:
+    # With it epath would read buckets through gcsfs, which lists a folder in itself; a save reads
+    # all files of one.
+    os.environ.pop("EPATH_USE_TF", None)
     tf.config.set_visible_devices([], "GPU")  # it only reads the data
     # Grappler takes 0.6 s of a core for the pipelines' functions, which get no faster by it.
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})

@@ -6,8 +6,10 @@ import types
 
 import jax
 import pytest
+import tensorflow as tf
 from absl import flags
 from absl.testing import flagsaver
+from etils import epath
 
 import gin
 from common.errors import UserError
@@ -83,6 +85,14 @@ def test_a_dry_run_that_refuses_prints_its_table_too(entry_point, capsys):
 def test_the_configuration_is_printed_by_a_dry_run_only(entry_point):
     with refuses("--print_config"):
         run(entry_point, "--gin_file=a.gin", "--print_config")
+
+
+def test_tensorflow_reads_buckets_whatever_the_shell_says(entry_point, monkeypatch):
+    """A save of a data position failed with `export EPATH_USE_TF=false`."""
+    monkeypatch.setenv("EPATH_USE_TF", "false")
+    monkeypatch.setattr(tf.io.gfile, "exists", lambda path: path == "gs://bucket/run")
+    run(entry_point, "--gin_file=a.gin")
+    assert epath.Path("gs://bucket/run").exists()
 
 
 def test_processes_join_before_main_begins(entry_point, monkeypatch):
