@@ -458,7 +458,10 @@ def single_checkpoint(cfg: RestoreCheckpointConfig) -> str:
 
 
 def decoding_notes(model: Any) -> dict[str, Any]:
-    """Return the settings of decoding, apart from parameters and inputs, as JSON holds them."""
+    """Return the settings of decoding, apart from parameters and inputs, as JSON holds them.
+
+    Those of the network are among them, since its dtype and attention change scores and ids.
+    """
     decode_fn: Any = inspect.unwrap(getattr(model, "decode_fn", lambda: None))
     arguments: dict[str, str] = {}
     while isinstance(decode_fn, functools.partial):
@@ -468,10 +471,12 @@ def decoding_notes(model: Any) -> dict[str, Any]:
     if not hasattr(decode_fn, "__qualname__"):
         decode_fn = type(decode_fn)  # an object's text may contain its address
     module = decode_fn.__module__
+    network = type(getattr(getattr(model, "module", None), "config", None))
 
     def decodes(function: Any) -> bool:
         name = getattr(function, "__qualname__", "")
-        return function.__module__ == module or name.endswith("predict_batch_with_aux")
+        is_decoding = function.__module__ == module or name.endswith("predict_batch_with_aux")
+        return is_decoding or function is network
 
     return settings_of(current(), decodes) | {
         "decode_fn": f"{module}.{decode_fn.__qualname__}",

@@ -262,6 +262,19 @@ def test_it_does_not_resume_with_other_macros_of_decoding(folder, tmp_path, sett
             gin.clear_config()
 
 
+@pytest.mark.parametrize("setting", ["dtype = 'bfloat16'", "attention = 'plain'"])
+def test_the_notes_tell_networks_of_the_same_parameters_apart(setting):
+    text = "from __gin__ import dynamic_registration\nfrom t5x.examples.t5 import network\n"
+    with gin.unlock_config():
+        try:
+            gin.parse_config(text)
+            before = infer_script.decoding_notes(toy.model())
+            gin.parse_config(f"{text}network.T5Config.{setting}\n")
+            assert infer_script.decoding_notes(toy.model()) != before
+        finally:
+            gin.clear_config()
+
+
 @pytest.mark.parametrize("finished", [False, True])
 def test_it_does_not_resume_with_other_fields_of_a_line(folder, tmp_path, finished):
     text = (
