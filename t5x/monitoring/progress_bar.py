@@ -18,6 +18,7 @@ import rich.text
 
 from common.printable import printable
 from common.waiting import waiting
+from t5x.bad_steps import SKIPPED
 from t5x.metrics import UNNORMALIZED_LOSS, unnormalized_loss
 from t5x.monitoring.throughput import Rates, Throughput
 
@@ -72,9 +73,10 @@ class Progress:
     def step(self, step: int, sums: Mapping[str, float] | None = None, waited: float = 0.0) -> None:
         """Show a finished step.
 
-        `sums` are those of the step before, and `waited` are the seconds of waiting for data.
+        `sums` are those of the step before, and `waited` are the seconds of waiting for data. Sums
+        of a step that was skipped are not shown.
         """
-        if not sums:
+        if not sums or sums.get(SKIPPED):
             self._bar.update(self._task, completed=step)
             return
         self.throughput.step(sums["target_positions"] + sums.get("input_positions", 0.0), waited)

@@ -95,6 +95,20 @@ def test_a_log_file_gets_a_line_a_minute():
     assert "15m 40s" in lines[0]
 
 
+def test_a_skipped_step_shows_no_loss():
+    """Its sums are all 0."""
+    file, out = console(terminal=False)
+    clock = Clock()
+    with Progress(300, 0, out, clock=clock) as progress:
+        for step, skipped in enumerate((0, 1, 0), 1):
+            clock.now += 100
+            sums = {name: value * (1 - skipped) for name, value in SUMS.items()}
+            progress.step(step, sums | {"skipped": np.float32(skipped)})
+    lines = file.getvalue().splitlines()
+    assert [line.split()[1] for line in lines] == ["1/300", "3/300"]
+    assert not [line for line in lines if "loss 0.000" in line]
+
+
 def test_a_report_restarts_the_minute_and_an_exploded_loss_is_short():
     file, out = console(terminal=False)
     clock = Clock()
