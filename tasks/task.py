@@ -53,7 +53,6 @@ class Task(CorpusTask):
     # `tasks.corpora` sets it for all tasks, since the modules that show a corpus import this one.
     view = View(lambda *_: [], lambda *_: "", lambda *_: None)
 
-    most_epochs: int | None = None  # limit for a training split that is read without end
     made_from: Original | None = None  # None unless it is pregenerated
     # Whether TensorFlow rewrites the preprocessors' Python branches on tensors. Ours have none, and
     # the search for them takes seconds.

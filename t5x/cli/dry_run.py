@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from common import tables
 from common.errors import UserError
+from common.source import CorpusTask
 from common.tables import FAILS, NOT_CHECKED, CheckResult, amount, counted, ok, time_span, warning
 from t5x.array_types import PyTree
 from t5x.checkpointing.restore import Match
@@ -139,6 +140,9 @@ def epochs(
     share = mixed.task_shares(cfg.provider, mixture_steps, mixture_steps + last - first)[task]
     read = left * share * numbers["row_tokens"] * cfg.batch_size
     tokens, most = numbers["corpus_tokens"], numbers["most_epochs"]
+    limits = {t.name: t.most_epochs for t in cfg.tasks_with_split if isinstance(t, CorpusTask)}
+    if limit := limits.get(task):  # the others then take over its share
+        read = min(read, limit * tokens)
     count = read / tokens
     times = counted(count, "epoch", ".2g")
     figure = f"{amount(read)} tokens are {times} of {amount(tokens)}{numbers['known']}"

@@ -232,18 +232,22 @@ class TrainStream(Iterator[HostBatch]):
         """Return how often each corpus was trained on, roughly, where its size is known.
 
         The pipelines read ahead, small corpora for several epochs, so that what they have read says
-        nothing. `trained` are the `step_sums` of the steps since the start, added up.
+        nothing. `trained` are the `step_sums` of the steps since the start, added up. A task whose
+        epochs are limited ends at its limit; what the others take over of its share is left out.
         """
         cfg, epochs = self.cfg, dict[str, float]()
         shares = mixed.task_shares(cfg.provider, self.steps - self._batches, self.steps)
         for task in cfg.tasks_with_split if self.corpora.sources else ():
             counts = self.corpora.sources[task.name].record_counts(cfg.split)
             lengths = cfg.task_feature_lengths or {}
-            in_row = task.row_tokens(lengths) if isinstance(task, CorpusTask) else None
+            in_row = most = None
+            if isinstance(task, CorpusTask):
+                in_row, most = task.row_tokens(lengths), task.most_epochs
             tokens = record_counts.text_tokens(trained, in_row) * shares.get(task.name, 0.0)
             size = self._size(task.name)
             if size and counts.get("pieces"):
-                epochs[task.name] = tokens * counts["text_bytes"] / counts["pieces"] / size
+                count = tokens * counts["text_bytes"] / counts["pieces"] / size
+                epochs[task.name] = min(count, most or count)
         return epochs
 
     def _size(self, task: str) -> int | None:

@@ -95,6 +95,12 @@ def test_what_corpora_hold_and_how_often_they_are_read_is_shown(shown, capsys):
     assert dry_run.corpora(toy.data(), 0, 300) == {}  # of a plain task
 
 
+def test_a_corpus_is_read_no_more_often_than_its_limit(shown):
+    seqio.TaskRegistry.get("toy_other").most_epochs = 2
+    row = dry_run.corpora(shown, 100, 500)["epochs of toy_other"]
+    assert (row.verdict, row.numbers["epochs"], row.numbers["read"]) == ("ok", 2.0, 8_000)
+
+
 def test_epochs_count_the_rates_of_the_steps_that_are_trained(shown):
     rates = {"toy_one": [(0, 1), (100, 1)], "toy_other": [(0, 0), (100, 3)]}
     mixture = mixtures.add("toy_phased", rates)

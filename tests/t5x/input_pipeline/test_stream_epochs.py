@@ -141,6 +141,22 @@ def test_the_epochs_of_a_start_are_those_of_its_own_phases(small, tmp_path):
         seqio.MixtureRegistry.remove(name)
 
 
+def test_the_epochs_of_a_run_are_no_more_than_their_limit(small):
+    name, few, many = f"{small}limited", f"{small}few_2_epochs", f"{small}many"
+    mixtures.add(name, {f"{small}few": 1, many: 1}, epochs={f"{small}few": 2})
+    try:
+        stream = start(name)
+        stream.corpora.sources = dict.fromkeys((few, many), Counted())
+        epochs = [stream.epochs({"non_padding/encoder": n}) for n in (1000.0, 100_000.0)]
+        stream.close()
+        assert epochs[0] == {few: 0.5, many: 0.5}
+        assert epochs[1][few] == 2
+        assert epochs[1][many] == 50
+    finally:
+        seqio.MixtureRegistry.remove(name)
+        seqio.TaskRegistry.remove(few)
+
+
 @pytest.mark.parametrize("task", ["ro_mini_span_corruption", "ro_mini_bert"])
 def test_the_epochs_of_a_run_are_those_it_was_trained_for(task):
     """The pipelines of eight shards read a small corpus several times before the first step."""
