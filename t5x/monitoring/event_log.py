@@ -14,7 +14,7 @@ import contextlib
 import json
 import time
 from collections.abc import Iterator, Mapping
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
 import jax
@@ -104,8 +104,12 @@ class EventLog:
 
 
 def numeric_metrics(results: Mapping[str, Mapping[str, Any]]) -> Metrics:
-    """Return the metrics that are numbers, by task, as JSON holds them."""
+    """Return the metrics that are numbers, by task, as JSON holds them.
+
+    Integers stay so: actions that recall them do not count them.
+    """
+    number = lambda v: int(v) if isinstance(v, Integral) else float(v)
     return {
-        task: {name: float(v) for name, v in values.items() if isinstance(v, Real)}
+        task: {name: number(v) for name, v in values.items() if isinstance(v, Real)}
         for task, values in results.items()
     }

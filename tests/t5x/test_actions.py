@@ -1,5 +1,6 @@
 """A run ends when its metric has been no better for so many evaluations, not sooner."""
 
+import json
 import math
 
 import clu.values
@@ -9,6 +10,7 @@ import pytest
 from fakes import toy
 from fakes.refuses import refuses
 from t5x import actions, trainer
+from t5x.monitoring.event_log import numeric_metrics
 
 LOSS = "unnormalized_loss_per_target_token"
 
@@ -159,6 +161,15 @@ def test_a_value_of_another_type_does_not_count(value, caplog):
         assert "does not count" in caplog.text
     assert action.run(None, of(np.float32(1.0))), "the values around it are compared"
     assert not trainer.TerminateOnNanAction("toy", "exact").run(None, of(value))
+
+
+@pytest.mark.parametrize("value", [3, True, np.int32(1), 0.5, np.float32(0.5)])
+def test_a_value_counts_after_a_restart_as_before(value):
+    measured = {"toy": {"exact": value}}
+    action = trainer.EarlyStoppingAction(("toy", "exact"), "max", patience=2)
+    ended = [action.run(None, measured) for _ in range(2)][-1]
+    logged = json.loads(json.dumps(numeric_metrics(measured)))
+    assert action.recall([logged, logged]) == ended
 
 
 @pytest.mark.parametrize(("value", "ends"), [(1.0, False), (np.nan, True), (np.inf, True)])
