@@ -8,9 +8,13 @@ it does so, instead of seqio. A task looks for its cache in `tasks.cache.folders
 in the folders of `seqio.add_global_cache_dirs`.
 """
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+import inspect
+import itertools
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import seqio
 import tensorflow as tf
@@ -145,7 +149,7 @@ class Task(CorpusTask):
         )
 
     def assert_cached(self) -> None:
-        """Raise UserError, with how to make one, without a cache of this task's vocabulary."""
+        """Raise UserError, with how to make one, without a cache of this task's settings."""
         task, lengths = self.made_from or (self.name, {})
         pairs = ",".join(f"{feature}={n}" for feature, n in lengths.items())
         to_set = (
@@ -161,11 +165,46 @@ class Task(CorpusTask):
         job = f"{folder}/job.json"
         if tf.io.gfile.exists(job):  # a cache that seqio has made has none
             with small_files.parsing(job, "remove this cache and make it again"):
-                cached = small_files.read_json(job).get("vocabularies")
+                saved = small_files.read_json(job)
+                cached, before = saved.get("vocabularies"), dict(saved.get("settings") or {})
             if cached and cached != vocabularies.contents(self):
                 why = f"would read ids of another vocabulary from its cache in {folder}"
                 to_set = f"set the vocabulary of the cache, or remove the cache and {to_set}"
                 raise UserError(f"task {self.name}", why=why, to_set=to_set)
+            now = cached_settings(self)
+            for name in sorted(before.keys() & now.keys()):
+                if before[name] != now[name]:
+                    why = f"has {name} {now[name]!r}, and its cache in {folder} was made with "
+                    why += f"{before[name]!r}"
+                    to_set = f"set {name} to that, or remove the cache and {to_set}"
+                    raise UserError(f"task {self.name}", why=why, to_set=to_set)
+
+
+def cached_settings(task: seqio.Task) -> dict[str, Any]:
+    """Return the arguments, as JSON holds them, of the steps whose result a task's cache holds.
+
+    Of finished examples these are all steps, and the fields of the objective. What JSON cannot
+    hold, such as a function, is left out, and so is what the steps' own code says.
+    """
+    steps: Iterable[Callable] = task.preprocessors
+    made_from = task.made_from if isinstance(task, Task) else None
+    if made_from:
+        steps = seqio.TaskRegistry.get(made_from.task).preprocessors
+    is_before = lambda step: not isinstance(step, seqio.CacheDatasetPlaceholder)
+    steps = filter(is_before, steps) if made_from else itertools.takewhile(is_before, steps)
+    settings: dict[str, Any] = {}
+    for step in steps:
+        with contextlib.suppress(TypeError, ValueError):  # a step without a signature
+            parameters = inspect.signature(step).parameters.values()
+            settings |= {p.name: p.default for p in parameters if p.default is not p.empty}
+        objective = getattr(getattr(step, "func", step), "__self__", None)
+        if made_from and dataclasses.is_dataclass(objective) and not isinstance(objective, type):
+            settings |= {"objective": type(objective).__name__, **dataclasses.asdict(objective)}
+    plain: dict[str, Any] = {}
+    for name, value in settings.items():
+        with contextlib.suppress(TypeError, ValueError):
+            plain[name] = json.loads(json.dumps(value))
+    return plain
 
 
 class _ReadSource(PlainSource):

@@ -36,6 +36,7 @@ from tasks import vocabularies
 from tasks.cache.plan import CacheJob, CachePart, CacheShard, parts_of, plan_of, task_of
 from tasks.corpus.records.counts import MADE
 from tasks.corpus.source import PARTS, CorpusSource
+from tasks.task import cached_settings
 
 CHUNK_BYTES = 64 << 20
 _HEADER = struct.Struct("<I")  # precedes each example of a part: its bytes
@@ -77,6 +78,7 @@ def start(job: CacheJob) -> bool:
     optional = {
         "contents": contents,
         "vocabularies": vocabularies.contents(task),
+        "settings": cached_settings(task),
     }
     corpus = {split: list(task.source.list_shards(split)) for split in job.splits}
     described = {**dataclasses.asdict(job), "corpus": corpus, **optional}

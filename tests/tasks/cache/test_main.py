@@ -15,9 +15,12 @@ from fakes.paths import ROOT
 from fakes.refuses import refuses
 from tasks import corpora
 from tasks.cache import __main__ as cache
-from tasks.cache import build, plan
+from tasks.cache import build, cached, plan
 from tasks.cache.plan import CacheJob
 from tasks.corpus.source import CorpusSource
+from tasks.objectives.prefix_lm import PrefixLM
+from tasks.objectives.span_corruption import SpanNoise
+from tasks.task import cached_settings
 
 
 @pytest.fixture(scope="module")
@@ -78,9 +81,10 @@ def small(tmp_path):
     corpus.write_text("un text\n" * 99)
     model.write_bytes((ROOT / "data/ro_mini/ro_mini.model").read_bytes())
 
-    def made_anew() -> CacheJob:
+    def made_anew(**settings) -> CacheJob:
         seqio.TaskRegistry.remove("cache_small")
-        corpora.add("cache_small", CorpusSource(files={"train": str(corpus)}), str(model))
+        source = CorpusSource(files={"train": str(corpus)})
+        corpora.add("cache_small", source, str(model), **settings)
         plan.task_of.cache_clear()
         return CacheJob("cache_small", str(tmp_path / "caches"), splits=("train",))
 
@@ -125,6 +129,32 @@ def test_training_does_not_read_the_ids_of_another_vocabulary(small, says, monke
         with refuses("task cache_small") as refusal:
             read()
         assert "another vocabulary" in refusal.value.why
+
+
+def test_training_does_not_read_texts_that_were_normalized_otherwise(small, monkeypatch):
+    made = small.job(cedilla=True)
+    make(made)
+    monkeypatch.setattr(seqio.utils, "_GLOBAL_CACHE_DIRECTORIES", [made.out])
+    lengths = {"inputs": 64, "targets": 64}
+    read = lambda: seqio.TaskRegistry.get(made.task).get_dataset(lengths, use_cached=True)
+    small.job(cedilla=True, nfc=True, objective=SpanNoise(0.5, 3.0))
+    assert next(iter(read())), "a default may be written, and tokens suit any objective"
+    small.job(cedilla=False)
+    with refuses("task cache_small") as refusal:
+        read()
+    assert "cedilla" in refusal.value.why
+
+
+def test_finished_examples_have_the_settings_of_their_objective(small):
+    name = cached.pregenerated_name("cache_small", LENGTHS)
+    settings = []
+    for objective in (SpanNoise(0.15, 3.0), SpanNoise(0.5, 3.0), SpanNoise(0.15, 3.0), PrefixLM()):
+        small.job(objective=objective)
+        settings.append(cached_settings(cached.add_pregenerated("cache_small", LENGTHS)))
+        seqio.TaskRegistry.remove(name)
+    assert settings[0] == settings[2]
+    for other in (settings[1], settings[3]):
+        assert any(other[key] != value for key, value in settings[0].items() if key in other)
 
 
 def test_a_cache_that_does_not_say_what_its_corpus_holds_is_taken(small):
