@@ -188,10 +188,10 @@ class TrainStream(Iterator[HostBatch]):
 
     def _at_end(self, shard: int) -> UserError:
         name, split = self.cfg.provider.name, self.cfg.split
-        if self._batches:
+        if self.steps:
             return UserError(
                 name,
-                why=f"ends after {self._batches} batches (of split {split!r}, shard {shard} of "
+                why=f"ends after {self.steps} batches (of split {split!r}, shard {shard} of "
                 f"{self.count}), because its corpora are not repeated",
                 to_set="lower TRAIN_STEPS or repeat them for more epochs",
             )

@@ -285,7 +285,7 @@ def test_another_converter_is_asked_for_its_rows(tmp_path):
     assert_equal_batches(take(again, 2), wanted[2:])
 
 
-def test_a_stream_that_ends_says_after_how_much():
+def test_a_stream_that_ends_says_after_how_much(tmp_path):
     class Once(seqio.Task):
         def get_dataset(self, *args, num_epochs=None, **kwargs):
             return super().get_dataset(*args, num_epochs=1, **kwargs)
@@ -298,10 +298,16 @@ def test_a_stream_that_ends_says_after_how_much():
         output_features=task.output_features,
         shuffle_buffer_size=4,
     )
-    ending = stream(mixture_or_task_name=once, pack=False)
+    ending, again = (stream(mixture_or_task_name=once, pack=False) for _ in range(2))
     take(ending, toy.SPLITS["train"] // 8)
-    with refuses("toy_once"):
+    ending.save(str(tmp_path))
+    with refuses("toy_once") as refusal:
         next(ending)
+    again.restore(str(tmp_path))
+    with refuses("toy_once") as later:
+        next(again)
+    assert str(toy.SPLITS["train"] // 8) in refusal.value.why
+    assert later.value.why == refusal.value.why, "a run that resumes there says the same"
 
 
 def test_what_is_cut_off_is_counted_or_refused(monkeypatch):
