@@ -201,7 +201,7 @@ def check_checksums(folder: str) -> None:
     for name, checksum in sums.items():
         with parsing(path / name):
             if zlib.crc32((path / name).read_bytes()) != checksum:
-                raise UserError("it is not what was saved")
+                raise ValueError("it is not what was saved")
 
 
 def remove(folder: str) -> None:

@@ -29,7 +29,7 @@ from common.errors import UserError
 from t5x.array_types import PyTree
 from t5x.checkpointing import checksums, layout, reader
 from t5x.checkpointing.config import AssignmentMap, RestoreCheckpointConfig
-from t5x.checkpointing.lazy_array import DamagedCheckpoint, LazyArray
+from t5x.checkpointing.lazy_array import RESTORE_ANOTHER, DamagedCheckpoint, LazyArray
 from t5x.multihost.broadcast import raise_together
 
 Arrays = Mapping[str, LazyArray]
@@ -93,7 +93,7 @@ def restore(
     if absent:
         if initial is None:
             why = f"lacks {_several(absent)}, and no initial values are given"
-            raise UserError(path, why=why, to_set="restore another checkpoint")
+            raise UserError(path, why=why, to_set=RESTORE_ANOTHER)
         values = by_name(initial())
         flat |= {name: values[name] for name in absent}
     named = [n for n in absent if not (reason and n.startswith(_OPTIMIZER))]
