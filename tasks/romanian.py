@@ -18,11 +18,13 @@
 | ro_masked_lm | hub, FineWeb-2, ron_Latn | own, byte-level BPE | 128, of an encoder |
 | ro_modernbert | the same, 30 % hidden | the same, ModernBERT's tokens | 128, of an encoder |
 | ro_modernbert_long | the same, 15 % hidden | the same | the same |
-| ro_modernbert_decay | HPLT 3.0's best and FineWeb-2 by cluster, 5 % hidden | the same | the same |
+| ro_modernbert_best | hub, HPLT 3.0's best, 5 % hidden | the same | the same |
+| ro_modernbert_web | hub, FineWeb-2 by cluster, 5 % hidden | the same | the same |
+| ro_modernbert_decay | both, in a mixture of 7 to 3 | the same | the same |
 | ro_simple_prefix_lm | data/ro_simple | its own, 2,048 pieces | 128 |
 
-The last two are of the later phases of gin/ro_modernbert_base.gin; each phase hides less (mmBERT,
-Marone et al. 2025, arXiv:2509.06888).
+ro_modernbert_long and ro_modernbert_decay are the later phases of gin/ro_modernbert_base.gin; each
+hides less (mmBERT, Marone et al. 2025, arXiv:2509.06888).
 ro_mini_span_corruption_i128_t29 reads examples that `tasks.cache` made of ro_mini_span_corruption,
 ro_mini_masked_lm_i128_t128 those of ro_mini_masked_lm.
 For targets other than 29, set TASK_FEATURE_LENGTHS = {'inputs': 128, 'targets': ...} together with

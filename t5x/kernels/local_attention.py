@@ -1,7 +1,7 @@
 """Attention to near keys only, by spans: most of what the window excludes is not computed.
 
     window = local_attention.window(segment_ids_BL, radius=64)   # once for all layers
-    out_BLHK = local_attention.attend(attention.attend, q, k, v, window)
+    out_BLHK = local_attention.attend(xla.attend, q, k, v, window)
 
 The queries of a span of 4 x radius tokens attend to the keys of that span and of a radius on each
 side, under a mask of their distances: 6 x radius keys a query, however long the row, where the
@@ -96,7 +96,7 @@ def attend(
     v_BLHK: jax.Array,
     window: Window,
 ) -> jax.Array:
-    """Return `attention` (`t5x.kernels.attention`, logits unscaled) over keys of the window."""
+    """Return what `attention` (`xla.attend`, say) gives over the keys of the window."""
     layout = window.layout
     queries, keys, values = layout.queries(q_BLHK), layout.keys(k_BLHK), layout.keys(v_BLHK)
     parts = [

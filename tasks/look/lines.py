@@ -61,7 +61,7 @@ def look(
 
 
 def table(sample: Sample) -> list[CheckResult]:
-    """Return a line for each of NAMES; without a task, for those that only look at the corpus."""
+    """Return a result for each of LINES; without a task, for each of CORPUS_LINES."""
     lines = LINES if sample.task else CORPUS_LINES
     return [dataclasses.replace(line(sample), check=_name(line)) for line in lines]
 

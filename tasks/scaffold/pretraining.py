@@ -23,8 +23,6 @@ from tasks.scaffold.training_text import GAP, TrainingText
 EPOCHS = 4
 MOST_EPOCHS = 40  # beyond them, as good as nothing
 PIECES = ((1e9, 64_000), (1e8, 32_000), (5e6, 8_192), (0.0, 2_048))  # (least bytes of text, pieces)
-
-
 # Shares of the first phase's steps, and of its rate, as Warner et al. 2024 (arXiv:2412.13663) have
 # for ModernBERT base.
 LONG_STEPS, DECAY_STEPS, LONG_RATE = 0.15, 0.03, 0.375

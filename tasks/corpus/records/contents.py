@@ -32,7 +32,7 @@ _BOMS = {  # UTF-32 comes first, since its mark begins with that of UTF-16
 
 
 class Contents(NamedTuple):
-    """A format, one of `formats.KINDS`, and an encoding: utf-8, utf-16 or utf-32."""
+    """A format, one of `names.KINDS`, and an encoding: utf-8, utf-16 or utf-32."""
 
     kind: str
     encoding: str

@@ -31,7 +31,7 @@ _REQUEST_BYTES = 8 << 20  # of a stream from a bucket or the hub
 
 @dataclasses.dataclass(frozen=True)
 class CorpusFile:
-    """One file: its address, its kind (see `formats.KINDS`), its compression or ''.
+    """One file: its address, its kind (see `names.KINDS`), its compression or ''.
 
     If a listing has reported them: `length`, its size in bytes; `version`, which changes if the
     file does (of a local file its size and time of modification, of a bucket the generation, over
