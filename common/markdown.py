@@ -10,17 +10,19 @@ Nothing in the text acts as markup.
 import re
 from collections.abc import Iterable, Sequence
 
+from common.printable import JOINERS
+
 # Markup of GitHub and the hub: anywhere (with formulas), at the ends of a word, in an address
 # without a scheme, and at the start of a line.
 _MARKUP = re.compile(
     r"[\\`*\[\]<>|&#~:$]|(?<![^\W_])_|_(?![^\W_])|(?<=www)\.|^[-+=]|(?<=\d)[.)](?= |$)"
 )
-_JOINERS = "\u200c\u200d"  # signs of Persian and Indic scripts; other invisible characters mislead
 
 
 def plain(text: str) -> str:
     """Return a text as one line of Markdown that shows it as it is."""
-    visible = "".join(c if c.isprintable() or c in _JOINERS else " " for c in text)
+    # Other invisible characters mislead.
+    visible = "".join(c if c.isprintable() or c in JOINERS else " " for c in text)
     return _MARKUP.sub(r"\\\g<0>", " ".join(visible.split()))
 
 

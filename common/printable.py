@@ -7,8 +7,8 @@ A terminal obeys control characters, and marks of direction change the order of 
 
 import unicodedata
 
-# Ends of lines, tabs, and the joiners of Persian and Indic scripts.
-_SHOWN = "\n\t\u200c\u200d"
+JOINERS = "\u200c\u200d"  # invisible signs that Persian and Indic scripts write with
+_SHOWN = f"\n\t{JOINERS}"
 
 
 def printable(text: str) -> str:

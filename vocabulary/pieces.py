@@ -15,6 +15,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from common.errors import UserError
+from common.printable import JOINERS
 from convert.formats.sentencepiece_model import (
     BLANK,
     NUM_SENTINELS,
@@ -39,7 +40,6 @@ _LOST_BY_ORDER = 0.2
 # For each id of a new vocabulary the ids of the old one from whose mean its embedding starts.
 Sources = Sequence[tuple[int, ...]]
 _BYTE = re.compile("<0x[0-9A-F]{2}>")
-_JOINERS = "\u200c\u200d"
 
 
 class NewPiece(NamedTuple):
@@ -129,7 +129,7 @@ class Pieces(abc.ABC):
 
     def is_of_letters(self, name: str) -> bool:
         """Return whether a piece is made of letters, except for the mark of a blank."""
-        return bool(name) and all(is_letter(c) or c in _JOINERS for c in name.lstrip(BLANK))
+        return bool(name) and all(is_letter(c) or c in JOINERS for c in name.lstrip(BLANK))
 
     @functools.cached_property
     def _least(self) -> float:

@@ -23,7 +23,7 @@ from etils import epath
 from flax.traverse_util import flatten_dict
 from sentencepiece import SentencePieceProcessor
 
-from common import arguments, small_files
+from common import arguments, small_files, special_tokens
 from common.errors import Failure, UserError, first_line
 from common.source import CorpusTask, labels_of
 from common.storage_wait import answer
@@ -138,7 +138,7 @@ def write_description(
     if tokenizer := getattr(model.input_vocabulary, "tokenizer_file", None):  # an encoder's
         (folder / "tokenizer").mkdir(exist_ok=True)
         copies["tokenizer/tokenizer.json"] = tokenizer
-        for name in ("tokenizer_config.json", "special_tokens_map.json"):
+        for name in special_tokens.FILES:
             copies[f"tokenizer/{name}"] = os.path.join(os.path.dirname(tokenizer), name)
     for name, source in copies.items():
         if source and epath.Path(source).exists():

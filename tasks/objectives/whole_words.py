@@ -27,11 +27,9 @@ import tensorflow as tf
 
 from tasks import vocabularies
 from tasks.objectives.base import Corrupt, Lengths, Objective
+from tasks.objectives.masking import LONGEST_WORD
 from tasks.objectives.span_corruption import T5_NOISE, SpanNoise, corrupt_rows, random_mask
 from tasks.text.token_chunks import CHUNKS_A_CALL
-
-# Longer runs (scripts without spaces) are split and count as several words.
-LONGEST_WORD = 16
 
 
 @dataclasses.dataclass(frozen=True)
