@@ -23,11 +23,9 @@ import jax
 import jax.numpy as jnp
 
 from common.errors import UserError
-from t5x.array_types import Batch
+from t5x.array_types import Batch, Sums
 from t5x.metrics import unnormalized_loss
 from t5x.train_state import TrainState
-
-Sums: TypeAlias = dict[str, jax.Array]
 
 SKIPPED = "skipped"  # sum that is 1 for a step that was skipped
 MOST_SKIPPED, MOST_RETURNS = 50, 3

@@ -12,12 +12,11 @@ from typing import Any, TypeAlias
 import jax
 import jax.numpy as jnp
 
-from t5x.array_types import Batch, Params, PyTree
+from t5x.array_types import Batch, Params, PyTree, Sums
 from t5x.optimizers import OptimizerDef
 from t5x.partitioning import constrain
 from t5x.train_state import TrainState
 
-Sums: TypeAlias = dict[str, jax.Array]
 LossFn: TypeAlias = Callable[..., tuple[jax.Array, tuple[jax.Array, Sums]]]
 
 
