@@ -12,7 +12,7 @@ import collections
 import itertools
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -58,10 +58,7 @@ class Question(NamedTuple):
     def to_set(self) -> str:
         """What to set in the source if this is right, and if it is not."""
         text = lambda answer: " and ".join(f"{name}={value!r}" for name, value in answer.items())
-        choices = " or ".join(map(text, self.answers))
-        setting = f"set {choices} of the source" if choices else ""
-        change = ", and ".join(filter(None, (self.otherwise, setting)))
-        return f"{change}, or set documents='lines' if each line is a document"
+        return self._remedy("set {} of the source", text, "set documents='lines'")
 
     @property
     def flags(self) -> str:
@@ -69,10 +66,13 @@ class Question(NamedTuple):
         text = lambda answer: " ".join(
             f"--{name}={shlex.quote(value)}" for name, value in answer.items()
         )
+        return self._remedy("give {}", text, "give --documents=lines")
+
+    def _remedy(self, setting: str, text: Callable[[Mapping[str, str]], str], lines: str) -> str:
         choices = " or ".join(map(text, self.answers))
-        setting = f"give {choices}" if choices else ""
+        setting = setting.format(choices) if choices else ""
         change = ", and ".join(filter(None, (self.otherwise, setting)))
-        return f"{change}, or give --documents=lines if each line is a document"
+        return f"{change}, or {lines} if each line is a document"
 
 
 def about_tables(heads: Mapping[CorpusFile, Sequence[str]]) -> Question | None:
