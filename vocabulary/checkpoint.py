@@ -46,7 +46,7 @@ from vocabulary.tokenizer_json import TokenizerPieces
 
 # The axis of each parameter along which ids run.
 _AXES = {"token_embedder/embedding": 0, "decoder/logits_dense/kernel": 1, "mlm_head/bias": 0}
-_VERIFIED_LINES = 20_000  # lines of each corpus
+VERIFIED_LINES = 20_000  # lines of each corpus
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -106,7 +106,7 @@ def finish(
     Raises:
       UserError: words of kept pieces are tokenized differently, or as in `write_run`.
     """
-    samples = {name: corpus.sample_lines(lines, _VERIFIED_LINES) for name, lines in samples.items()}
+    samples = {name: corpus.sample_lines(lines, VERIFIED_LINES) for name, lines in samples.items()}
     texts = list(itertools.chain.from_iterable(samples.values()))
     if not texts:  # texts are made of the old pieces, so that every language is covered
         texts = texts_of([name for name in change.old.names if name])
@@ -165,7 +165,7 @@ def bytes_a_piece(pieces: Pieces, lines: Sequence[str]) -> float:
 
     Bytes of unknown letters do not count, since one unknown piece may stand for a whole word.
     """
-    lines = corpus.sample_lines(lines, _VERIFIED_LINES)
+    lines = corpus.sample_lines(lines, VERIFIED_LINES)
     letters = collections.Counter(letter for line in lines for letter in line)
     spelled = (letter for letter in letters if pieces.unk_id not in pieces.encode(letter))
     size = sum(len(letter.encode()) * letters[letter] for letter in spelled)

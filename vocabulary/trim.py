@@ -34,7 +34,6 @@ from vocabulary import checkpoint, corpus, files
 from vocabulary.pieces import Pieces, VocabularyChange
 
 PieceCounts: TypeAlias = collections.Counter[int]
-_SAMPLED_LINES = 20_000
 
 
 def count_and_sample(
@@ -91,7 +90,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     usage: PieceCounts = collections.Counter()
     samples = {}
     for name, lines in corpus.lines_by_name(args).items():
-        counts, samples[name] = count_and_sample(pieces, lines, _SAMPLED_LINES)
+        counts, samples[name] = count_and_sample(pieces, lines, checkpoint.VERIFIED_LINES)
         usage += counts
     return checkpoint.finish(trim(pieces, usage, args.size), args, samples)
 
