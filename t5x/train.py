@@ -49,7 +49,7 @@ from t5x.checkpointing.restore import check_name
 from t5x.cli import dry_run as dry_run_table
 from t5x.cli import main
 from t5x.inference.evaluator import InferenceEvaluator
-from t5x.input_pipeline.config import DatasetConfig
+from t5x.input_pipeline.config import DatasetConfig, Datasets
 from t5x.input_pipeline.stream import TrainStream, eval_sets
 from t5x.loop.training_loop import TrainingRun, is_finished, nothing_left
 from t5x.loop.triggers import TrainingPlan, check_end, training_plan
@@ -73,9 +73,6 @@ from t5x.start.vocabulary import verify_matching_vocabs
 from t5x.train_state import TrainState, state_specs
 from t5x.trainer import Trainer
 from t5x.watch import Watch
-
-# {gin scope: dataset} for train, train_eval, infer_eval.
-Datasets = Mapping[str, DatasetConfig | None]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,7 +4,7 @@ import dataclasses
 import math
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ from common.tables import FAILS, NOT_CHECKED, CheckResult, amount, counted, ok, 
 from t5x.array_types import PyTree
 from t5x.checkpointing.restore import Match
 from t5x.input_pipeline import mixed
-from t5x.input_pipeline.config import DatasetConfig
+from t5x.input_pipeline.config import DatasetConfig, Datasets
 from t5x.input_pipeline.corpora import Corpora
 from t5x.loop.triggers import TrainingPlan
 from t5x.monitoring import flops
@@ -26,7 +26,6 @@ from t5x.trainer import Trainer
 
 LONGEST_SECONDS = 31 * 24 * 3600.0
 _OTHER_START = "start from another checkpoint, unless this is meant"
-Configs: TypeAlias = Mapping[str, DatasetConfig | None]
 
 
 def show(checks: Mapping[str, CheckResult | str]) -> None:
@@ -50,7 +49,7 @@ def show_inference(cfg: DatasetConfig, paths: Sequence[str], output_dir: str) ->
     show({"data": data({"": cfg}), "checkpoints": ", ".join(paths), "results": results})
 
 
-def show_training(trainer: Trainer, cfgs: Configs, model_dir: str, **more: CheckResult) -> None:
+def show_training(trainer: Trainer, cfgs: Datasets, model_dir: str, **more: CheckResult) -> None:
     """Print what a dry run of `t5x.train` or `t5x.precompile` has checked, and `more` checks."""
     train_cfg = cfgs["train"]
     assert train_cfg is not None
@@ -192,7 +191,7 @@ def cpu_flops(size: int = 1024) -> float:
     return 2.0 * size**3 / min(seconds)
 
 
-def data(cfgs: Configs) -> str:
+def data(cfgs: Datasets) -> str:
     """Return the tasks and splits whose first records were read."""
     name = lambda cfg: f"{cfg.provider.name} ({cfg.split})"
     names = dict.fromkeys(name(cfg) for cfg in cfgs.values() if cfg is not None)

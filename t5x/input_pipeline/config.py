@@ -4,6 +4,7 @@ import dataclasses
 import importlib
 import sys
 from collections.abc import Mapping
+from typing import TypeAlias
 
 import seqio
 import tensorflow as tf
@@ -81,6 +82,10 @@ class DatasetConfig:
             # Its corpus may be out of reach, so it is not read.
             return tf.io.gfile.exists(seqio.utils.get_cached_stats_path(task.cache_dir, self.split))
         return self.split in (task.splits or ())
+
+
+# {gin scope: dataset} for train, train_eval, infer_eval; None for one that the run does without.
+Datasets: TypeAlias = Mapping[str, DatasetConfig | None]
 
 
 def _import(module: str) -> None:

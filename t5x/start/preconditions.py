@@ -24,7 +24,7 @@ from t5x.checkpointing.config import SaveCheckpointConfig
 from t5x.inference import filling
 from t5x.inference.predictor import MODES
 from t5x.input_pipeline import mixed
-from t5x.input_pipeline.config import DatasetConfig
+from t5x.input_pipeline.config import DatasetConfig, Datasets
 from t5x.input_pipeline.corpora import Corpora
 from t5x.loop import triggers
 from t5x.monitoring import metric_writers
@@ -43,7 +43,7 @@ Verify = Callable[..., None] | None  # (dataset cfg, model), raises if they do n
 def check_training(
     model: Any,
     partitioner: PjitPartitioner,
-    cfgs: Mapping[str, DatasetConfig | None],
+    cfgs: Datasets,
     plan: triggers.TrainingPlan,
     save: SaveCheckpointConfig | None,
     actions: Mapping[Any, Sequence[Any]] | None,

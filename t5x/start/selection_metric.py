@@ -16,7 +16,7 @@ from common.errors import UserError, nearest
 from t5x import metrics
 from t5x.actions import EarlyStoppingAction, check_actions, mode_name
 from t5x.checkpointing.config import SaveCheckpointConfig
-from t5x.input_pipeline.config import DatasetConfig
+from t5x.input_pipeline.config import DatasetConfig, Datasets
 from t5x.multihost.broadcast import broadcast_from_first
 
 SCOPES = {"training_eval": "train_eval", "inference_eval": "infer_eval"}
@@ -36,7 +36,7 @@ class Choice(NamedTuple):
 
 
 def check(
-    cfgs: Mapping[str, DatasetConfig | None],
+    cfgs: Datasets,
     save: SaveCheckpointConfig | None,
     actions: Mapping[Any, Sequence[Any]] | None,
 ) -> None:
