@@ -115,6 +115,11 @@ def first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
+def class_and_line(error: BaseException) -> str:
+    """Return an error's class and the first line of its text."""
+    return f"{type(error).__name__}: {error}".splitlines()[0]
+
+
 def without_hub(name: str, error: BaseException) -> str:
     """Return what to set in place of a model of a hub that did not respond, else ""."""
     if getattr(error, "response", None) is not None or not isinstance(error, OSError):

@@ -14,7 +14,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from common.errors import CommandError, text_of
+from common.errors import CommandError, class_and_line, text_of
 from common.printable import printable
 
 T = TypeVar("T")
@@ -66,7 +66,7 @@ def run_check(name: str, check: Callable[..., CheckResult], *arguments: Any) -> 
     except ValueError as error:
         result = fails(" ".join(text_of(error).split()).rstrip("."))
     except Exception as error:
-        reason = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+        reason = class_and_line(error)[:200]
         result = CheckResult(NOT_CHECKED, f"the check itself failed: {reason}")
     return dataclasses.replace(result, check=name)
 

@@ -14,7 +14,7 @@ import seqio
 
 import gin
 import tasks
-from common.errors import UserError
+from common.errors import UserError, first_line
 from tasks import vocabularies
 
 
@@ -33,7 +33,7 @@ def load(modules: Sequence[str], bindings: Sequence[str] = ()) -> None:
         try:
             gin.parse_config(binding, skip_unknown=False)
         except Exception as error:  # gin raises many kinds
-            reason = str(error).strip().partition("\n")[0]
+            reason = first_line(error)
             raise UserError("--gin_bindings", binding, f"which gin refuses: {reason}") from error
 
 

@@ -20,7 +20,7 @@ import tensorflow as tf
 import tokenizers
 
 from common import small_files, special_tokens
-from common.errors import UserError
+from common.errors import UserError, first_line
 from tasks.corpus import tf_callbacks
 
 TOKENIZER_FILE = "tokenizer.json"
@@ -235,7 +235,7 @@ def _load(path: str) -> _Loaded:
         raise UserError(
             "the vocabulary file",
             path,
-            f"which tokenizers {tokenizers.__version__} cannot read: {str(error).splitlines()[0]}",
+            f"which tokenizers {tokenizers.__version__} cannot read: {first_line(error)}",
         ) from error
     folder = path.rpartition("/")[0] or "."
     configs = []

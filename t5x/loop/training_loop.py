@@ -17,7 +17,7 @@ import jax
 import tensorflow as tf
 from etils import epath
 
-from common.errors import Failure
+from common.errors import Failure, class_and_line
 from common.metric_names import BASELINE
 from t5x import bad_steps, metrics
 from t5x.actions import mode_name, recall
@@ -134,7 +134,7 @@ class TrainingRun:
                 if not self._interruption.ending:
                     self.log.write("end", step=step)
         except BaseException as error:
-            reason = f"{type(error).__name__}: {error}".splitlines()[0]
+            reason = class_and_line(error)
             with contextlib.suppress(Exception):  # the state is lost if another host is gone
                 step = int(self.trainer.state.step)
             diverged = isinstance(error, FloatingPointError)

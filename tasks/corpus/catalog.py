@@ -20,7 +20,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 
 from absl import logging
 
-from common.errors import UserError
+from common.errors import UserError, class_and_line
 from common.secrets import public
 from common.tables import counted
 from tasks.corpus import folder, held_out, slices
@@ -46,7 +46,7 @@ def call_with_retries(corpus: str, action: str, fn: Callable[[], T], policy: Ret
     except Exception as error:
         if not is_transient(error):
             raise
-        reason = f"{type(error).__name__}: {error}".splitlines()[0][:300]
+        reason = class_and_line(error)[:300]
         raise Unreachable(
             f"corpus {corpus!r}",
             why=f"cannot be reached ({reason})",

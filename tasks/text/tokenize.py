@@ -16,6 +16,7 @@ import seqio
 import tensorflow as tf
 from absl import logging
 
+from common.errors import first_line
 from common.source import DEFAULT_READING, Reading
 from tasks import vocabularies
 from tasks.corpus import slices, tf_callbacks
@@ -146,7 +147,7 @@ def _fast_encoder(model: bytes) -> Callable | None:
                 return fast.tokenize
         reason = "gives other ids"
     except (tf.errors.OpError, ValueError, RuntimeError) as error:
-        reason = str(error).splitlines()[0]
+        reason = first_line(error)
     logging.info("the fast tokenizer %s for this vocabulary; using the plain one", reason)
     return None
 

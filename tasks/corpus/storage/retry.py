@@ -25,6 +25,7 @@ from typing import Any, TypeVar
 from absl import logging
 
 import gin
+from common.errors import class_and_line
 from common.secrets import public
 
 T = TypeVar("T")
@@ -165,7 +166,7 @@ def retry(
             expired = clock() + wait - start > policy.limit_s
             if expired or shutting_down.is_set() or not is_transient(error):
                 raise
-            reason = public(f"{type(error).__name__}: {error}".splitlines()[0])[:200]
+            reason = public(class_and_line(error))[:200]
             logging.warning("%s failed (%s); retrying in %.1f s", operation, reason, wait)
         pause(wait)
         delay = min(2 * delay, policy.longest_s)
