@@ -142,15 +142,14 @@ class TokenizerVocabulary(seqio.Vocabulary):
             mark = model["model"]["continuing_subword_prefix"]
             starts = np.array([not piece.startswith(mark) for piece in self.pieces])
         else:
-            byte_level = '"ByteLevel"' in json.dumps(model["pre_tokenizer"])
-            marks = _BYTE_BLANKS if byte_level else _BLANK
+            marks = _BYTE_BLANKS if is_byte_level(model) else _BLANK
             starts = np.array([piece.startswith(marks) for piece in self.pieces])
         starts[list(self.special_ids)] = True
         return starts
 
     @functools.cached_property
     def _corpus_tokenizer(self) -> tokenizers.Tokenizer:
-        tokenizer = _tokenizer_of(self._loaded.source)
+        tokenizer = tokenizer_of(self._loaded.source)
         tokenizer.encode_special_tokens = True
         return tokenizer
 
@@ -230,7 +229,7 @@ def _load(path: str) -> _Loaded:
     with small_files.parsing(path, "name another vocabulary"):
         source = small_files.read_text(path)
     try:
-        tokenizer = _tokenizer_of(source)
+        tokenizer = tokenizer_of(source)
     except Exception as error:  # tokenizers raises plain Exception
         raise UserError(
             "the vocabulary file",
@@ -250,9 +249,15 @@ def _load(path: str) -> _Loaded:
     return _Loaded(source, tokenizer, roles)
 
 
-def _tokenizer_of(source: str) -> tokenizers.Tokenizer:
+def tokenizer_of(source: str) -> tokenizers.Tokenizer:
+    """Return the tokenizer of a tokenizer.json, which encodes each text whole."""
     tokenizer = tokenizers.Tokenizer.from_str(source)
     # Some published files cut texts to the length that one model reads.
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer
+
+
+def is_byte_level(content: Mapping[str, Any]) -> bool:
+    """Return whether the pieces of a tokenizer.json are of bytes, each written as a letter."""
+    return '"ByteLevel"' in json.dumps(content["pre_tokenizer"])

@@ -21,7 +21,12 @@ import tokenizers
 from common import small_files, special_tokens
 from common.errors import UserError
 from convert.run.vocabulary import TOKENIZER
-from tasks.tokenizer_vocabulary import TOKENIZER_FILE, TokenizerVocabulary
+from tasks.tokenizer_vocabulary import (
+    TOKENIZER_FILE,
+    TokenizerVocabulary,
+    is_byte_level,
+    tokenizer_of,
+)
 from vocabulary.pieces import NewPiece, Pieces, VocabularyChange
 
 _KINDS = ("Unigram", "BPE")
@@ -67,11 +72,9 @@ class TokenizerPieces(Pieces):
             self.scores[i] = score
         unk = self.model.get("unk_token") if self.is_bpe else self.names[self.model["unk_id"] or 0]
         self.unk_id = int(ids.get(unk, 0))
-        self.is_bytes = '"ByteLevel"' in json.dumps(content["pre_tokenizer"])
-        self.tokenizer = tokenizers.Tokenizer.from_str(json.dumps(content))
+        self.is_bytes = is_byte_level(content)
+        self.tokenizer = tokenizer_of(json.dumps(content))
         self.tokenizer.encode_special_tokens = True
-        self.tokenizer.no_truncation()
-        self.tokenizer.no_padding()
         normalizer = self.tokenizer.normalizer
         self.encode = lambda text: self.tokenizer.encode(text, add_special_tokens=False).ids
         self.normalize = normalizer.normalize_str if normalizer else str
