@@ -321,22 +321,24 @@ def gather_parameter(kernel: jax.Array, *logical_axes: str | None) -> jax.Array:
     partitioner = _dividing()
     if partitioner is None:
         return kernel
-    spread = partitioner.sharding(logical_axes, kernel.shape)
-    return _gather(gathered(spread), spread, kernel)
+    stored = partitioner.sharding(logical_axes, kernel.shape)
+    return _gather(gathered(stored), stored, kernel)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _gather(here: NamedSharding, spread: NamedSharding, kernel: jax.Array) -> jax.Array:
-    return jax.lax.with_sharding_constraint(kernel, here)
+def _gather(used: NamedSharding, stored: NamedSharding, kernel: jax.Array) -> jax.Array:
+    return jax.lax.with_sharding_constraint(kernel, used)
 
 
-def _spread_gradient(here, spread, _, gradient):
+def _scatter_gradient(used, stored, _, gradient):
     # A full reduction and then a split: compilers fuse them into one reduce-scatter.
-    gradient = jax.lax.with_sharding_constraint(gradient, here)
-    return (jax.lax.with_sharding_constraint(gradient, spread),)
+    gradient = jax.lax.with_sharding_constraint(gradient, used)
+    return (jax.lax.with_sharding_constraint(gradient, stored),)
 
 
-_gather.defvjp(lambda here, spread, kernel: (_gather(here, spread, kernel), None), _spread_gradient)
+_gather.defvjp(
+    lambda used, stored, kernel: (_gather(used, stored, kernel), None), _scatter_gradient
+)
 
 
 def per_device(
