@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from common.errors import UserError
 from t5x.kernels.select import log_normalizer
 
-ONCE = "once"  # scope of a loop that runs as often as needed: once for usual data
+ONCE = "once"  # scope of a loop that usually runs once; preflight/aot/hlo.py counts it so
 
 
 class SpecialLossNormalizingFactor(enum.Enum):
@@ -81,9 +81,6 @@ def normalizing_factor_and_weights(
       batch: `decoder_target_tokens` [B, T], and if they exist `decoder_loss_weights` and
         `decoder_segment_ids`. Without weights a special factor leaves padding out and any other
         counts it, as upstream's do.
-
-    Returns:
-      The divisor (None: 1) and float32 weights [B, T].
 
     Raises:
       UserError: an unknown factor.
