@@ -323,7 +323,7 @@ def _check_beginning(
     """
     for i, batch in enumerate(batches):
         if i == 0 and _lacking(batch, required):
-            rows = _rows(beginning() if beginning else batch)
+            rows = _readable(beginning() if beginning else batch)
             for column in _lacking(rows, required):
                 raise _missing_column(
                     column, (name for r in rows for name in values.paths(r)), file
@@ -333,10 +333,10 @@ def _check_beginning(
 
 def _lacking(records: list, required: Sequence[str]) -> list[str]:
     """Return the columns that no record has, where some record can be read."""
-    rows = _rows(records)
+    rows = _readable(records)
     has = lambda row, field: field in row or field in values.paths(row)
     return [field for field in required if rows and not any(has(row, field) for row in rows)]
 
 
-def _rows(records: list) -> list[dict]:
+def _readable(records: list) -> list[dict]:
     return [record for record in records if record not in UNUSABLE]
