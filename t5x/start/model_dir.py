@@ -34,7 +34,9 @@ from t5x.train_state import StateSpecs
 
 # What can pass, so that the same command may succeed later.
 _UNANSWERED = (tf.errors.UnavailableError, tf.errors.DeadlineExceededError, tf.errors.AbortedError)
-_DESCRIPTION, _LABELS, _INFERENCE = "model-info.txt", "labels.json", "inference.json"
+DESCRIPTION = "model-info.txt"
+_LABELS, _INFERENCE = "labels.json", "inference.json"
+_TOKENIZER = "tokenizer/tokenizer.json"
 _CODERS = {"inputs": "encoder", "targets": "decoder"}
 
 
@@ -133,15 +135,14 @@ def write_description(
         lines.append(f"optimizer: {optimizer}")
     count = sum(int(np.prod(v.shape)) for v in flat.values())
     folder = epath.Path(model_dir)
-    (folder / _DESCRIPTION).write_text("\n".join([*lines, f"parameters: {count:,}", ""]))
-    copies = {"vocabulary.model": getattr(model.output_vocabulary, "sentencepiece_model_file", "")}
-    if tokenizer := getattr(model.input_vocabulary, "tokenizer_file", None):  # an encoder's
-        (folder / "tokenizer").mkdir(exist_ok=True)
-        copies["tokenizer/tokenizer.json"] = tokenizer
+    (folder / DESCRIPTION).write_text("\n".join([*lines, f"parameters: {count:,}", ""]))
+    copies = vocabulary_files(model)
+    if tokenizer := copies.get(_TOKENIZER):
+        (folder / _TOKENIZER).parent.mkdir(exist_ok=True)
         for name in special_tokens.FILES:
             copies[f"tokenizer/{name}"] = os.path.join(os.path.dirname(tokenizer), name)
     for name, source in copies.items():
-        if source and epath.Path(source).exists():
+        if epath.Path(source).exists():
             # Read completely, since the copy may be the source.
             (folder / name).write_bytes(epath.Path(source).read_bytes())
     if labels := _labels(tasks):
@@ -149,9 +150,18 @@ def write_description(
         (folder / _LABELS).write_text(f"{text}\n")
 
 
+def vocabulary_files(model: Any) -> dict[str, str]:
+    """Return the file of a model's vocabulary by the name of its copy; none for bytes."""
+    files = {
+        "vocabulary.model": getattr(model.output_vocabulary, "sentencepiece_model_file", None),
+        _TOKENIZER: getattr(model.input_vocabulary, "tokenizer_file", None),  # an encoder's
+    }
+    return {name: file for name, file in files.items() if file}
+
+
 def holds_run(folder: str) -> bool:
     """Return whether a folder has what `write_description` writes of a run."""
-    return (epath.Path(folder) / _DESCRIPTION).exists()
+    return (epath.Path(folder) / DESCRIPTION).exists()
 
 
 def write_inference(model_dir: str, evaluator: seqio.Evaluator, cfg: DatasetConfig) -> None:
@@ -225,13 +235,9 @@ def check_vocabulary(start: Start, model: Any) -> None:
     folder = epath.Path(start.path).parent
 
     def differing() -> tuple[str, str] | None:
-        kinds = (
-            ("vocabulary.model", model.output_vocabulary, "sentencepiece_model_file"),
-            ("tokenizer/tokenizer.json", model.input_vocabulary, "tokenizer_file"),
-        )
-        for name, vocabulary, file in kinds:
-            copy, source = folder / name, getattr(vocabulary, file, None)
-            if not (source and copy.exists()):
+        for name, source in vocabulary_files(model).items():
+            copy = folder / name
+            if not copy.exists():
                 continue
             contents = copy.read_bytes(), epath.Path(source).read_bytes()
             is_text = start.is_own or name.endswith(".json")
@@ -270,7 +276,7 @@ def saved_by_another(path: str, model: Any) -> str | None:
     shapes. So the run's description next to the checkpoint is read. Without it, or for an optimizer
     without a name, nothing is known, and the result is None.
     """
-    description_path = epath.Path(path).parent / _DESCRIPTION
+    description_path = epath.Path(path).parent / DESCRIPTION
 
     def optimizer_there() -> str | None:
         try:

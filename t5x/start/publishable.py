@@ -30,7 +30,7 @@ from t5x import gin_utils
 from t5x.input_pipeline.config import DatasetConfig
 from t5x.multihost.broadcast import broadcast_from_first
 from t5x.settings.configuration import current
-from t5x.start.model_dir import write_description
+from t5x.start.model_dir import DESCRIPTION, vocabulary_files, write_description
 from t5x.train_state import StateSpecs
 
 LINES, _DOCUMENTS, _SECONDS = 10_000, 500, 600
@@ -62,7 +62,8 @@ def _check(model: Any, specs: StateSpecs, lines: Callable[[], list[str]]) -> Che
         return CheckResult(
             NOT_CHECKED, f"no gin file binds network.{name}, which a converter reads"
         )
-    if not _has_files(model):
+    is_bytes = isinstance(model.output_vocabulary, seqio.ByteVocabulary)
+    if not (is_bytes or vocabulary_files(model)):
         kind = type(model.output_vocabulary).__name__
         return CheckResult(NOT_CHECKED, f"a {kind} has no file to make a tokenizer of")
     converter = _run("convert.version")
@@ -78,7 +79,7 @@ def _check(model: Any, specs: StateSpecs, lines: Callable[[], list[str]]) -> Che
         (folder / "texts.json").write_text(json.dumps({"lines": lines()}))
         digest = hashlib.sha256(repr((converter.stdout, sorted(bound.items()))).encode())
         for file in sorted(folder.glob("**/*.*")):
-            if file.name not in ("config.gin", "model-info.txt"):
+            if file.name not in ("config.gin", DESCRIPTION):
                 digest.update(file.read_bytes())
         record = pathlib.Path.home() / ".cache" / "t5x" / "publishable" / digest.hexdigest()
         with contextlib.suppress(OSError, ValueError, TypeError):  # missing or damaged
@@ -89,14 +90,6 @@ def _check(model: Any, specs: StateSpecs, lines: Callable[[], list[str]]) -> Che
                 record.parent.mkdir(parents=True, exist_ok=True)
                 record.write_text(json.dumps(dataclasses.asdict(result)))
         return result
-
-
-def _has_files(model: Any) -> bool:
-    """Return whether a converter can write the model's vocabulary."""
-    vocabulary = model.output_vocabulary
-    files = ("sentencepiece_model_file", "tokenizer_file")
-    is_bytes = isinstance(vocabulary, seqio.ByteVocabulary)
-    return is_bytes or any(getattr(vocabulary, name, None) for name in files)
 
 
 def _ask(folder: pathlib.Path) -> CheckResult:
