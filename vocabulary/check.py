@@ -23,6 +23,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 
 from common import arguments, tables
+from common.embedding import ROW_MULTIPLE, padded_rows
 from common.errors import guarded
 from common.tables import WARNING, CheckResult, judged, ok, run_check
 from convert.formats.sentencepiece_model import (
@@ -145,16 +146,16 @@ def _check_tokenizer(folder: str) -> tuple[int, list[CheckResult]]:
 
 
 def _size(size: int, vocab_size: int | None, extra_ids: int) -> CheckResult:
-    padded, rows = files.round_up(size), vocab_size or size
+    padded, rows = padded_rows(size), vocab_size or size
     detail = f"{size:,}" + (f" with {extra_ids} extra ids" if extra_ids else "")
     detail += f" of vocab_size {vocab_size:,}" if vocab_size else ""
     to_set = f"set vocab_size to {padded}"
     if size > rows:
         return judged("size", False, f"{detail}: ids above it have no embedding", to_set)
-    if rows % files.SIZE_MULTIPLE:
-        return judged("size", False, f"{detail}, not a multiple of {files.SIZE_MULTIPLE}", to_set)
+    if rows % ROW_MULTIPLE:
+        return judged("size", False, f"{detail}, not a multiple of {ROW_MULTIPLE}", to_set)
     unused = f"{detail}: {rows - size:,} rows are never used"
-    is_full = rows - size < files.SIZE_MULTIPLE
+    is_full = rows - size < ROW_MULTIPLE
     to_set += ", or take the vocabulary that the network was made for"
     return judged("size", is_full, detail if is_full else unused, to_set, otherwise=WARNING)
 

@@ -24,6 +24,7 @@ from pathlib import Path
 import numpy as np
 
 from common import arguments, tables
+from common.embedding import ROW_MULTIPLE
 from common.errors import UserError
 from common.gin_reader import Bindings
 from common.new_files import OVERWRITE_HELP, check_empty, check_new, staged_folder, write_files
@@ -221,7 +222,7 @@ def write_run(
         network or vocabulary, `out` holds a run, the disk is full, or logits of kept pieces differ.
     """
     old = rewrite.last_checkpoint(checkpoint, network)
-    if not 0 <= old.sizes.vocab_size - change.old.size < files.SIZE_MULTIPLE:
+    if not 0 <= old.sizes.vocab_size - change.old.size < ROW_MULTIPLE:
         raise UserError(
             old.path,
             why=f"was not trained with this vocabulary, which has {change.old.size:,} ids, and the "
@@ -262,7 +263,7 @@ def _publishable(change: VocabularyChange, sizes: Sizes) -> CheckResult:
 def _changed(name: str, array: LazyArray, change: VocabularyChange) -> LazyArray:
     """Return the array for the new ids; arrays without rows of ids stay as they are."""
     owner = next((owner for owner in _AXES if f"/{owner}/" in f"/{name}/"), None)
-    ids = range(change.old.size, change.old.size + files.SIZE_MULTIPLE)
+    ids = range(change.old.size, change.old.size + ROW_MULTIPLE)
     if not owner or not any(length in ids for length in array.shape):
         return array
     axis = _AXES[owner] if len(array.shape) == 2 else 0

@@ -4,7 +4,7 @@
     find_tokenizer(path)                      # the folder of a tokenizer.json, or None
     find_model(path)                          # else the SentencePiece model
 
-`round_up` gives the number of rows of its embedding.
+A path is a file, a folder, a run or a repository of the hub.
 """
 
 import os
@@ -15,14 +15,7 @@ from common.errors import UserError
 from convert import hub
 from convert.formats.sentencepiece_model import MODEL_FILES
 
-# Embeddings have a multiple of 128 rows, which accelerators and model parallelism need.
-SIZE_MULTIPLE = 128
 _HUB_FILES = ["spiece.model", "*token*.json", "config.json"]
-
-
-def round_up(size: int) -> int:
-    """Return the next multiple of `SIZE_MULTIPLE`."""
-    return -(-size // SIZE_MULTIPLE) * SIZE_MULTIPLE
 
 
 def download(path: str) -> str:

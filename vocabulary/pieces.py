@@ -14,6 +14,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+from common.embedding import padded_rows
 from common.errors import UserError
 from common.printable import JOINERS
 from convert.formats.sentencepiece_model import (
@@ -29,7 +30,6 @@ from convert.formats.sentencepiece_model import (
 )
 from convert.run.model_dir import VOCABULARY
 from tasks.text.normalize import is_letter
-from vocabulary import files
 
 # Added to a new piece's score for each old piece it saves: it beats them, and of two new pieces
 # with the same beginning the longer one wins.
@@ -243,7 +243,7 @@ class VocabularyChange:
     @property
     def rows(self) -> Sources:
         """The sources of the embedding's rows: padded to a multiple of 128 with rows from unk."""
-        unused = files.round_up(len(self.sources)) - len(self.sources)
+        unused = padded_rows(len(self.sources)) - len(self.sources)
         return [*self.sources, *[(self.old.unk_id,)] * unused]
 
     def followed_by(self, later: "VocabularyChange") -> "VocabularyChange":

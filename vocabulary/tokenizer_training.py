@@ -19,9 +19,10 @@ from typing import Any
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
+from common.embedding import ROW_MULTIPLE, padded_rows
 from common.errors import UserError
 from common.new_files import write_files
-from vocabulary import corpus, files
+from vocabulary import corpus
 
 KINDS = ("wordpiece", "byte_bpe")
 CONTINUATION = "##"
@@ -96,8 +97,8 @@ def train_tokenizer(
 
 def too_large(size: int, most: int) -> UserError:
     """Return the error of a --size for a corpus that gives at most `most` pieces."""
-    largest = most // files.SIZE_MULTIPLE * files.SIZE_MULTIPLE
-    if largest < 2 * files.SIZE_MULTIPLE:
+    largest = most // ROW_MULTIPLE * ROW_MULTIPLE
+    if largest < 2 * ROW_MULTIPLE:
         return UserError(
             "the corpus",
             why="is too small for a vocabulary of any size",
@@ -114,7 +115,7 @@ def too_small(size: int, needed: int, others: str) -> UserError:
         size,
         "which is too small for this corpus: its characters and the "
         f"{others} alone need {needed} pieces",
-        f"set --size {files.round_up(needed)} or more, or a lower --character_coverage",
+        f"set --size {padded_rows(needed)} or more, or a lower --character_coverage",
     )
 
 

@@ -33,6 +33,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import sentencepiece
 
 from common import arguments, tables
+from common.embedding import ROW_MULTIPLE
 from common.errors import ROOT, UserError, guarded
 from common.new_files import OVERWRITE_HELP, check_new, commit_command
 from common.waiting import waiting
@@ -43,7 +44,7 @@ from convert.formats.sentencepiece_model import (
     keep_character,
     write_model,
 )
-from vocabulary import corpus, files, tokenizer_training
+from vocabulary import corpus, tokenizer_training
 from vocabulary.check import check_vocabulary
 from vocabulary.coverage import BESIDE_HELP, JOINER, coverage, writes_joiners
 from vocabulary.tokenizer_training import COVERAGE
@@ -63,14 +64,14 @@ _MARK = "\U000f200c"
 
 def check_size(size: int) -> None:
     """Raise UserError unless `size` is a multiple of 128 with space for more than sentinels."""
-    if size % files.SIZE_MULTIPLE or size < 2 * files.SIZE_MULTIPLE:
-        below = max(size // files.SIZE_MULTIPLE, 2) * files.SIZE_MULTIPLE
+    if size % ROW_MULTIPLE or size < 2 * ROW_MULTIPLE:
+        below = max(size // ROW_MULTIPLE, 2) * ROW_MULTIPLE
         raise UserError(
             "--size",
             size,
-            f"but must be a multiple of {files.SIZE_MULTIPLE} from {2 * files.SIZE_MULTIPLE} up, "
+            f"but must be a multiple of {ROW_MULTIPLE} from {2 * ROW_MULTIPLE} up, "
             "as accelerators and model parallelism need for an embedding",
-            f"set --size {below} or {below + files.SIZE_MULTIPLE}",
+            f"set --size {below} or {below + ROW_MULTIPLE}",
         )
 
 

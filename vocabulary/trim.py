@@ -29,8 +29,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 from common import arguments
+from common.embedding import ROW_MULTIPLE, padded_rows
 from common.errors import UserError, guarded
-from vocabulary import checkpoint, corpus, files
+from vocabulary import checkpoint, corpus
 from vocabulary.pieces import Pieces, VocabularyChange
 
 PieceCounts: TypeAlias = collections.Counter[int]
@@ -61,16 +62,16 @@ def trim(pieces: Pieces, usage: PieceCounts, size: int | None = None) -> Vocabul
     kept = pieces.required(usage)
     optional = {i for i, name in enumerate(pieces.names) if name} - kept
     fixed = len(kept) + pieces.fixed
-    least = files.round_up(fixed)
-    most = (fixed + len(optional)) // files.SIZE_MULTIPLE * files.SIZE_MULTIPLE
+    least = padded_rows(fixed)
+    most = (fixed + len(optional)) // ROW_MULTIPLE * ROW_MULTIPLE
     if size is None:
         used = kept.union(*(pieces.parts(i) for i in optional if usage[i]))
-        size = min(files.round_up(len(used) + pieces.fixed), fixed + len(optional))
-    elif size % files.SIZE_MULTIPLE or not least <= size <= most:
+        size = min(padded_rows(len(used) + pieces.fixed), fixed + len(optional))
+    elif size % ROW_MULTIPLE or not least <= size <= most:
         raise UserError(
             "--size",
             size,
-            f"but must be a multiple of {files.SIZE_MULTIPLE} from {least} (specials, characters "
+            f"but must be a multiple of {ROW_MULTIPLE} from {least} (specials, characters "
             f"and sentinels) to {most} (the complete vocabulary)",
         )
     return pieces.change(sorted(pieces.most_used(kept, usage, size - pieces.fixed)))

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from common import tables
+from common.embedding import ROW_MULTIPLE, padded_rows
 from common.errors import UserError
 from common.source import CorpusTask
 from common.tables import FAILS, NOT_CHECKED, CheckResult, amount, counted, ok, time_span, warning
@@ -21,7 +22,7 @@ from t5x.input_pipeline.corpora import Corpora
 from t5x.loop.triggers import TrainingPlan
 from t5x.monitoring import flops
 from t5x.partitioning import PjitPartitioner
-from t5x.start.vocabulary import ROW_MULTIPLE, embedding_rows, padded_rows
+from t5x.start.vocabulary import embedding_rows
 from t5x.trainer import Trainer
 
 LONGEST_SECONDS = 31 * 24 * 3600.0

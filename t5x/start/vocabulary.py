@@ -6,11 +6,10 @@ import seqio
 import tensorflow as tf
 from google.protobuf.message import DecodeError
 
+from common.embedding import padded_rows
 from common.errors import UserError, first_line
 from t5x.input_pipeline.config import DatasetConfig
 from t5x.input_pipeline.encoder_rows import EncoderFeatureConverter
-
-ROW_MULTIPLE = 128  # rows of an embedding, for accelerators and model parallelism
 
 
 def verify_matching_vocabs(cfg: DatasetConfig, model: Any) -> None:
@@ -43,11 +42,6 @@ def verify_matching_vocabs(cfg: DatasetConfig, model: Any) -> None:
 def embedding_rows(model: Any) -> int | None:
     """Return the rows of a model's embedding, None for a network that does not say them."""
     return getattr(getattr(model.module, "config", None), "vocab_size", None)
-
-
-def padded_rows(ids: int) -> int:
-    """Return how many rows an embedding of so many ids needs."""
-    return -(-ids // ROW_MULTIPLE) * ROW_MULTIPLE
 
 
 def _named(vocabulary: seqio.Vocabulary) -> str:
