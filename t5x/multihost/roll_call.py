@@ -155,7 +155,7 @@ def _report(worker: Worker, mine: Facts, seconds: float) -> CommandError | None:
             for kind, status in _STATUS.items():
                 if answer.status == status:
                     fields = json.loads(answer.read())
-                    return kind(**{name: printable(text) for name, text in fields.items()})
+                    return kind(**{name: _shown(text) for name, text in fields.items()})
         time.sleep(0.5)
     return _absent([0], worker, seconds)
 
@@ -182,19 +182,19 @@ def difference(reports: Sequence[Facts]) -> UserError | None:
     for index, report in enumerate(reports):
         workers.setdefault(report.get(name, "missing"), []).append(index)
     values = " and ".join(
-        f"{printable(value)} on {_names(indices)}" for value, indices in workers.items()
+        f"{_shown(value)} on {_names(indices)}" for value, indices in workers.items()
     )
     more = f" (and {len(others)} more differ)" if others else ""
     return UserError(
-        printable(name),
+        _shown(name),
         why=f"is {values}{more}",
         to_set="give all of them the same code and packages (python3 launch/tpu.py setup NAME "
         "ZONE), flags and data",
     )
 
 
-def printable(text: str) -> str:
-    """Return what a terminal may show of another worker's text."""
+def _shown(text: str) -> str:
+    """Return a line that a terminal may show of another worker's text."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text[:2000])
 
 
