@@ -37,16 +37,12 @@ def facts(sample: Sample) -> list[tuple[str, str]]:
 
 def shown_documents(sample: Sample) -> list[Document]:
     """Return documents that are spread over the sample."""
-    return [sample.documents[i] for i in _spread(len(sample.documents))]
+    return list(tables.spread(sample.documents, SHOWN))
 
 
 def shown_examples(sample: Sample) -> list[dict[str, Spans]]:
     """Return examples that are spread over the sample, as texts."""
-    return [sample.spans(sample.examples[i]) for i in _spread(len(sample.examples))]
-
-
-def _spread(n: int) -> Sequence[int]:
-    return [i * n // SHOWN for i in range(SHOWN)] if n > SHOWN else range(n)
+    return [sample.spans(example) for example in tables.spread(sample.examples, SHOWN)]
 
 
 def render_text(sample: Sample) -> str:
