@@ -120,7 +120,7 @@ def wait_in_queue(tpu: Slice) -> None:
             say(error, sys.stderr)
         if state != before:
             say_when(f"the request for {tpu.name} is {state}")
-        if state in ("FAILED", "SUSPENDED", "SUSPENDING", "DELETING", "MISSING"):
+        if state in (*pool.ENDED, "DELETING", "MISSING"):
             again = f"{tpu.call('delete')}, then ask again"
             ended = f"is {state} and gives no slice{tpu.failure()}"
             raise Failed(f"the request for {tpu.name} {ended}: {again}.")
@@ -511,7 +511,7 @@ class Supervision:
         elif is_lost:
             say_when(f"{tpu}; it is created again as it was.")
             # A request that still waits keeps its place in the queue.
-            if tpu.state != "MISSING" or tpu.queue_state() in ("SUSPENDED", "SUSPENDING", "FAILED"):
+            if tpu.state != "MISSING" or tpu.queue_state() in pool.ENDED:
                 delete(tpu, yes=True)
             create(tpu, **self.kind)
         elif self.tries:
