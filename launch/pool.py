@@ -71,9 +71,7 @@ def make_offers(
     for type in types:
         for zone in zones:
             slice = Slice(f"{tpu.name}-{type}-{zone}", zone, tpu.settings, tpu.clock)
-            kind = {**kind, "type": gcloud_type(type), "runtime": ""}
-            kind["runtime"] = slice.runtime_of(kind)
-            offers.append(Offer(slice, kind, flags[type]))
+            offers.append(Offer(slice, {**kind, "type": gcloud_type(type)}, flags[type]))
     return offers
 
 
