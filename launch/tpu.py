@@ -34,6 +34,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterable
 from typing import Any, NoReturn
 
 if os.name == "nt" or sys.version_info < (3, 9):
@@ -549,6 +550,15 @@ CREATE_OPTIONS = {
 }
 
 
+def add_create_options(
+    options: Parser, settings: dict[str, str], names: Iterable[str], when: str = ""
+) -> None:
+    """Add flags of CREATE_OPTIONS, which are set where TPU_SPOT and the like are."""
+    for name in names:
+        default, about = is_on(settings, f"TPU_{name.upper()}"), when + CREATE_OPTIONS[name]
+        options.add_argument(f"--{name}", action="store_true", default=default, help=about)
+
+
 def run_options(settings: dict[str, str], do: Any) -> Parser:
     """Return the parser of the options of `run` or `supervise`, before or after the script."""
     options = Parser(add_help=False, allow_abbrev=False)
@@ -562,10 +572,7 @@ def run_options(settings: dict[str, str], do: Any) -> Parser:
             "with --any: flex-start slices that end after this, 7d at most; the run saves before"
         )
         options.add_argument("--flex", metavar="24h", help=about)
-        for name in ("spot", "reserved"):
-            default = is_on(settings, f"TPU_{name.upper()}")
-            about = f"with --any: {CREATE_OPTIONS[name]}"
-            options.add_argument(f"--{name}", action="store_true", default=default, help=about)
+        add_create_options(options, settings, ("spot", "reserved"), "with --any: ")
     return options
 
 
@@ -588,9 +595,7 @@ def parser(settings: dict[str, str]) -> argparse.ArgumentParser:
         parsers[do].add_argument("name", help="the slice's; TPU_NAME by default")
         parsers[do].add_argument("zone", help="such as us-central2-b; TPU_ZONE by default")
     parsers[create].add_argument("type", help="such as v4-32 or v6e-16, as the grant's letter says")
-    for name, about in CREATE_OPTIONS.items():
-        default = is_on(settings, f"TPU_{name.upper()}")
-        parsers[create].add_argument(f"--{name}", action="store_true", default=default, help=about)
+    add_create_options(parsers[create], settings, CREATE_OPTIONS)
     for do in (run, supervise):
         parsers[do].add_argument("script", help="such as launch/ro_t5x_base.sh")
         about = "go to the script; --gin.NAME=value sets a setting"
@@ -619,7 +624,7 @@ def main() -> int:
         sys.stderr.write(__doc__ or "")
         raise Failed("give a COMMAND of these.")
     slice = [settings.get("TPU_NAME", ""), settings.get("TPU_ZONE", "")]
-    if words and all(slice) and not (len(words) > 2 and ZONE.match(words[2])):
+    if all(slice) and not (len(words) > 2 and ZONE.match(words[2])):
         words[1:1] = slice
     arguments = vars(parser(settings).parse_args(words))
     if "flags" in arguments:  # those of ours may stand after the script too
