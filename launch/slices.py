@@ -203,10 +203,8 @@ class Slice:
     def look(self) -> None:
         """Read the properties of the slice."""
         about = self.describe("tpu-vm")
-        self.state, self.workers = (
-            about.get("state", "MISSING"),
-            len(about.get("networkEndpoints", [])),
-        )
+        self.state = about.get("state", "MISSING")
+        self.workers = len(about.get("networkEndpoints", []))
         if about:
             how = about.get("schedulingConfig", {})
             self.kind = {"type": about["acceleratorType"], "runtime": about["runtimeVersion"]}
