@@ -17,8 +17,7 @@ if [[ $# -gt 0 && "$1" != --* ]]; then
     if [[ "$run" == gs://* ]]; then how="the run (gcloud storage cp -r '$run' runs/)"; fi
     fail "$1 is not on this machine: copy $how and name runs/$(basename "$run") here."
   fi
-  model="${1%/}"
-  if [[ "$model" != /* ]]; then model="$PWD/$model"; fi
+  model="$(absolute "${1%/}")"
   shift
 fi
 checkpoint="$model"
