@@ -66,10 +66,12 @@ _FEED_FORWARD = {
     ("silu", "linear"): "gated-silu",
 }
 _ACTIVATIONS = {name: activations for activations, name in _FEED_FORWARD.items()}
+# The kinds of layers that attend to all tokens, and to those in a window.
+_ALL_TOKENS, _NEAR_TOKENS = "full_attention", "sliding_attention"
 # By a ModernBERT's kind of layer: our field, the key in transformers 4, and the default.
 _THETAS = {
-    "full_attention": ("global_theta", "global_rope_theta", 160_000.0),
-    "sliding_attention": ("local_theta", "local_rope_theta", 10_000.0),
+    _ALL_TOKENS: ("global_theta", "global_rope_theta", 160_000.0),
+    _NEAR_TOKENS: ("local_theta", "local_rope_theta", 10_000.0),
 }
 # Keys of a T5 that are read, but not written.
 _READ = ("dense_act_fn", "is_gated_act", "scale_decoder_outputs")
@@ -350,10 +352,6 @@ class T5Sizes(EncoderDecoderSizes):
             "logits_via_embedding": config.get("tie_word_embeddings", True),
             "own_relative_bias": family == "umt5",
         }
-
-
-# The kinds of layers that attend to all tokens, and to those in a window.
-_ALL_TOKENS, _NEAR_TOKENS = "full_attention", "sliding_attention"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -637,7 +635,7 @@ class ModernBertSizes(EncoderSizes):
     def _read(cls, config: Mapping[str, Any]) -> dict[str, Any]:
         period = config.get("global_attn_every_n_layers", 3)
         if kinds := config.get("layer_types"):
-            later = [i for i, kind in enumerate(kinds) if i and kind == "full_attention"]
+            later = [i for i, kind in enumerate(kinds) if i and kind == _ALL_TOKENS]
             period = later[0] if later else len(kinds)
             if kinds != _layer_types(len(kinds), period):
                 raise UserError(
@@ -763,4 +761,4 @@ def _special_ids(pad: int = 0) -> dict[str, int]:
 
 
 def _layer_types(layers: int, period: int) -> list[str]:
-    return ["sliding_attention" if i % period else "full_attention" for i in range(layers)]
+    return [_NEAR_TOKENS if i % period else _ALL_TOKENS for i in range(layers)]
