@@ -143,7 +143,7 @@ def main(argv: list[str]) -> int:
     os.environ["JAX_PLATFORMS"] = "cpu"  # the trainer has the accelerator
     (folder,) = argv
 
-    def asked() -> CheckResult:
+    def check() -> CheckResult:
         try:
             return ok(str(check_untrained(Path(folder))))
         except (ValueError, NotChecked):
@@ -156,7 +156,7 @@ def main(argv: list[str]) -> int:
                 to_set="set --allow_unpublishable to train it nevertheless",
             ) from error
 
-    print(json.dumps(dataclasses.asdict(run_check("publishing", asked))))
+    print(json.dumps(dataclasses.asdict(run_check("publishing", check))))
     return 0
 
 

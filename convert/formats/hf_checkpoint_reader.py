@@ -146,12 +146,12 @@ def _shards(folder: Path, index: str, reader: Reader) -> dict[str, LazyArray]:
 
 # How each file of a tokenizer names (token, id) of what it adds.
 _ADDED_TOKENS: dict[str, Callable[[dict[str, Any]], Iterable[tuple[Any, Any]]]] = {
-    "tokenizer.json": lambda found: [
-        (token["content"], token["id"]) for token in found.get("added_tokens", [])
+    "tokenizer.json": lambda content: [
+        (token["content"], token["id"]) for token in content.get("added_tokens", [])
     ],
-    "added_tokens.json": lambda found: found.items(),
-    "tokenizer_config.json": lambda found: [
-        (token["content"], i) for i, token in found.get("added_tokens_decoder", {}).items()
+    "added_tokens.json": lambda content: content.items(),
+    "tokenizer_config.json": lambda content: [
+        (token["content"], i) for i, token in content.get("added_tokens_decoder", {}).items()
     ],
 }
 
