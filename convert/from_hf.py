@@ -11,8 +11,8 @@ The run gets:
 - `generation_config.json`, which says how a T5 generates
 
 One tensor is in memory at a time, except for Flax files, which are read whole. Converting back
-gives the same bits; only the norm before the head of a umT5 may differ in its last bit. Settings
-that are not kept, and may have an effect, are printed.
+gives the same bits; only the norm before the head of a umT5, and all norms of a T5Gemma 2, may
+differ in their last bit. Settings that are not kept, and may have an effect, are printed.
 """
 
 import dataclasses
