@@ -83,18 +83,14 @@ def _evaluate(flags: argparse.Namespace) -> None:
     passages, pairs = _read(flags, language)
     settings = _settings(flags, language, passages, pairs)
     baseline = _baseline(flags, passages, pairs)
-    baselines = {f"{BASELINE}{name}": value for name, (value, *_) in baseline["measures"].items()}
     rows: list[dict[str, Any]] = []
     for model in candidates:
         guesser = model.load(model.objective(flags.objective))
         figures, costs = _measure(guesser, model.title, flags, passages, pairs)
         if model.run and model.step is not None:
             values = {name: measure.value for name, measure in figures.items()}
-            values |= {
-                name: baselines[name]
-                for measure_name in figures
-                if (name := f"{BASELINE}{measure_name}") in baselines
-            }
+            ngrams = {name: value for name, (value, *_) in baseline["measures"].items()}
+            values |= {f"{BASELINE}{name}": ngrams[name] for name in figures if name in ngrams}
             results.add_to_run(model.run, results.series(settings), model.step, values)
         rows.append(_result(model, model.objective(flags.objective), passages, figures))
         if flags.per_passage:
