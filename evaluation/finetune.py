@@ -4,11 +4,10 @@
 
 The recipe is gin/<job>.gin, with the network, vocabulary and newest checkpoint of the model. Each
 seed trains in <out>/seed_<n>, stops early on the validation split, and is measured with its best
-checkpoint.
-<out>/results.json has the numbers of every seed, mean and deviation (of a sample, n - 1), versions,
-commit and commands. The means also enter the run of the model, and each seed's numbers its own run,
-so that the report and the model card have them. The same command resumes, and does not repeat what
-it has measured. Another checkpoint, language or flag needs another <out>.
+checkpoint. <out>/results.json has the numbers of every seed, mean and deviation (of a sample,
+n - 1), versions, commit and commands. The means also enter the run of the model, and each seed's
+numbers its own run, so that the report and the model card have them. The same command resumes, and
+does not repeat what it has measured. Another checkpoint, language or flag needs another <out>.
 """
 
 if __name__ == "__main__":  # before any library writes to stderr

@@ -70,10 +70,7 @@ class ModelGuesser(Guesser):
         self.fills_in = objective != PREFIX_LM
 
     def hide_in_turn(self, words: Sequence[str]) -> list[HiddenText]:
-        """Return a text for each part of a sentence, with that part hidden.
-
-        The product of their probabilities is the score of the sentence.
-        """
+        """Return the texts in which the objective hides the parts of a sentence."""
         return self._objective.hide_in_turn(words)
 
     def guess(self, texts: Sequence[HiddenText]) -> list[Guess]:

@@ -8,9 +8,9 @@
     results = run_all(Trial, pending, run, clean, work, work / "results.jsonl")
 
 `run` returns what a trial measures, which becomes a line of the results, and `clean` then removes
-what it has left. The machine that
-creates WORK/claims/TRIAL runs the trial, and the others take the next one. A worker that fails or
-ends gives its claim back; one that is killed with -9 leaves it, see `run_all`.
+what it has left. The machine that creates WORK/claims/TRIAL runs the trial, and the others take the
+next one. A worker that fails or ends gives its claim back; one that is killed with -9 leaves it,
+see `run_all`.
 """
 
 import contextlib
@@ -79,7 +79,7 @@ def run_all(
     path: pathlib.Path,
     ended: str | None = None,
 ) -> dict[T, Result]:
-    """Run the trials that are `pending` after the results by now until none is; return all results.
+    """Run trials until none is `pending`, which is asked again after each; return all results.
 
     `ended` is a machine whose workers have ended: its claims are taken away.
     """

@@ -8,8 +8,8 @@
 Peaks, bandwidths and memory are from Google Cloud's TPU pages, system architecture, such as
 docs.cloud.google.com/tpu/docs/tpu7x; links of v2 and v3 from Jouppi et al. 2020
 (doi.org/10.1145/3360307). Clocks follow from the peak (two FLOP per cycle and cell of each matrix
-unit). The memory that a program may use is the one that the compiler
-states when a program does not fit.
+unit). The memory that a program may use is the one that the compiler states when a program does not
+fit.
 """
 
 import dataclasses
