@@ -32,7 +32,7 @@ from common.metric_names import CONFUSION
 from common.small_files import parse_json, parsing, read_json
 from convert import from_hf
 from convert.run import model_dir, rewrite
-from convert.run.loss_curve import OF_PRETRAINED
+from convert.run.loss_curve import OF_PRETRAINED, metrics_file
 from convert.run.vocabulary import vocabulary_of
 from convert.sizes import EncoderSizes, T5Sizes
 from evaluation import results
@@ -165,8 +165,7 @@ def measure(folder: pathlib.Path, job: str, train: Sequence[str], test: Sequence
     Raises:
       UserError: the evaluation has written none.
     """
-    # The file that seqio logs to.
-    path = folder / "test" / "inference_eval" / f"{job}-metrics.jsonl"
+    path = metrics_file(folder / "test", job)
     if (metrics := _last_line(path)) is None:
         run_command(train)
         run_command(test)

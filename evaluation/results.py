@@ -19,7 +19,7 @@ from common import markdown
 from common.arguments import version
 from common.new_files import replace_file
 from common.small_files import parse_json, parsing, read_text
-from convert.run.loss_curve import OF_PRETRAINED
+from convert.run.loss_curve import OF_PRETRAINED, metrics_file
 
 # Columns of the table: the measure, its heading, and how a value is written.
 _COLUMNS = (
@@ -90,7 +90,7 @@ def add_to_run(run: pathlib.Path, task: str, step: int, values: Mapping[str, flo
     `python -m report` draws them over the steps, and the converter puts the last ones into the
     model card. Figures of the same name and step are replaced; NaN is left out.
     """
-    path = run / "inference_eval" / f"{task}-metrics.jsonl"
+    path = metrics_file(run, task)
     steps = {}
     if path.exists():
         with parsing(path, "remove it"):

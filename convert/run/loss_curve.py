@@ -17,7 +17,8 @@ from common.small_files import parse_json
 from t5x.monitoring import loss_picture
 from t5x.monitoring.event_files import read_events
 
-_METRICS = "-metrics.jsonl"  # seqio's files of a task's metrics
+# The folder and the files in which seqio keeps the metrics of decoded text by task.
+_DECODED, _METRICS = "inference_eval", "-metrics.jsonl"
 # The names with which figures of a pretrained run begin there: of `python -m evaluation`, and of
 # models that `launch/finetune.sh` has made of it.
 OF_PRETRAINED = ("evaluation_", "finetuned_")
@@ -53,9 +54,14 @@ def loss_curve(run: Path, up_to: int | None = None) -> dict[str, list[tuple[int,
     }
 
 
+def metrics_file(run: Path, task: str) -> Path:
+    """Return seqio's file of a task's metrics below the folder of a run."""
+    return run / _DECODED / f"{task}{_METRICS}"
+
+
 def evaluations(run: Path, up_to: int | None = None) -> dict[str, tuple[int, dict[str, float]]]:
     """Return the last step and metrics of decoded text by task; `run` may be an epath."""
-    folder = run / "inference_eval"
+    folder = run / _DECODED
     last: dict[str, tuple[int, dict[str, float]]] = {}
     for path in sorted(folder.glob(f"*{_METRICS}")) if folder.is_dir() else []:
         for line in path.read_bytes().splitlines():
@@ -75,7 +81,7 @@ def evaluations(run: Path, up_to: int | None = None) -> dict[str, tuple[int, dic
 
 def was_fine_tuned(run: Path) -> bool:
     """Return whether the run decoded examples of its own task; `run` may be an epath."""
-    folder = run / "inference_eval"
+    folder = run / _DECODED
     names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
     return not all(name.startswith(OF_PRETRAINED) for name in names)
 
