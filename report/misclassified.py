@@ -105,8 +105,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments.check_output_file("--out", out)
     path: Path = values.predictions
     if path.is_dir():
-        predictions = path.glob("inference_eval/*-[0-9]*.jsonl")
-        path = max(predictions, key=os.path.getmtime, default=path / "inference_eval")
+        decoded = path / "inference_eval"
+        path = max(decoded.glob("*-[0-9]*.jsonl"), key=os.path.getmtime, default=decoded)
     try:
         with path.open(encoding="utf-8") as file:
             examples = list(read(file))
