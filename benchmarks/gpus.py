@@ -17,7 +17,6 @@ import datetime
 import functools
 import gc
 import json
-import statistics
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from importlib import metadata
@@ -143,8 +142,7 @@ def measure(name: str, model: Model, ways: Sequence[str], turns: int) -> list[Ro
     for row in rows:
         if (timed := steps.get(row.way)) is None:
             continue
-        quartiles = statistics.quantiles(timed.seconds[2:], n=4)
-        row.seconds, row.spread = timed.median, quartiles[2] - quartiles[0]
+        row.seconds, row.spread = timed.median, timed.spread
         row.tokens_per_second = tokens / row.seconds
         row.mfu = count / row.seconds / peak if count and peak else None
         row.temp_gib, row.compile_seconds = timed.temp_gib, timed.compile_seconds

@@ -17,7 +17,7 @@ STEPS_A_TURN = 4  # steps in a turn on a GPU
 def synthetic_batch(
     shapes: Mapping[str, Any], vocab_size: int, predicted_share: float = 1.0
 ) -> dict[str, Any]:
-    """Random ids, two segments a row, nothing padded; no more is predicted than a share allows."""
+    """Return random ids, two segments a row, no padding; at most a share of them is predicted."""
     import numpy as np
 
     rng, batch = np.random.default_rng(0), {}
@@ -73,9 +73,15 @@ class Timed:
         """The median of all turns but two, since a mean would measure the load of the machine."""
         return statistics.median(self.seconds[2:])
 
+    @property
+    def spread(self) -> float:
+        """The distance between the quartiles of all turns but two."""
+        low, _, high = statistics.quantiles(self.seconds[2:], n=4)
+        return high - low
+
 
 def our_step(request: SyntheticRequest) -> Timed:
-    """The trainer's step, as `timed_step` has it."""
+    """Return the trainer's step of a synthetic batch."""
     import jax
 
     trainer, shapes = train_step(request, jax.devices())
@@ -83,7 +89,7 @@ def our_step(request: SyntheticRequest) -> Timed:
 
 
 def timed_step(trainer: Any, shapes: Mapping[str, Any], batch: Mapping[str, Any]) -> Timed:
-    """A trainer's step of a batch with these shapes; each process has an equal share."""
+    """Return a trainer's step of a batch with these shapes; each process has an equal share."""
     import jax
 
     from t5x.train_state import initial_state
@@ -108,7 +114,7 @@ def timed_step(trainer: Any, shapes: Mapping[str, Any], batch: Mapping[str, Any]
 
 
 def plain_step(request: SyntheticRequest) -> Timed:
-    """The same as one writes it first."""
+    """Return the same step as upstream writes it."""
     from benchmarks.baselines.plain import plainly
 
     with plainly():

@@ -12,7 +12,6 @@ import argparse
 import dataclasses
 import json
 import os
-import statistics
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -73,9 +72,7 @@ def measure(row: Row, network: Mapping[str, Any], args: argparse.Namespace, kind
     except Exception as error:  # an error of XLA or of a kernel: the next way may work
         row.refused = " ".join(str(error).split())[:300] or type(error).__name__
         return
-    seconds = timed.seconds[2:]
-    row.seconds = timed.median
-    row.spread = statistics.quantiles(seconds, n=4)[2] - statistics.quantiles(seconds, n=4)[0]
+    row.seconds, row.spread = timed.median, timed.spread
     row.temp_gib, row.compile_seconds = timed.temp_gib, timed.compile_seconds
     row.loss = timed.loss / row.batch / args.targets
     peak = (peak_flops(jax.devices()[0].device_kind) or 0.0) * jax.device_count()
