@@ -58,7 +58,7 @@ model.save_pretrained(out, max_shard_size="5GB")
 """
 
 
-def drawn(tensor, sizes):
+def random_values(tensor, sizes):
     """Return random float32 values of the scale of T5's initializers (others are chaotic)."""
     import numpy as np
 
@@ -98,13 +98,13 @@ def make_run(run: Path, size: str) -> int:
         return parameters
     step = np.asarray(1, np.int32)
     if parameters < LARGEST_SAVED_AT_ONCE:
-        flat = {tensor.sources[0]: drawn(tensor, sizes) for tensor in tensors}
+        flat = {tensor.sources[0]: random_values(tensor, sizes) for tensor in tensors}
         with Checkpointer(str(run)) as checkpointer:
             target = t5x_params.nested(flat)
             checkpointer.save(1, {"target": target, "state": {"step": step}})
     else:
         lazy = lambda tensor: LazyArray(
-            tensor.shape, np.dtype(np.float32), lambda index: drawn(tensor, sizes)[index]
+            tensor.shape, np.dtype(np.float32), lambda index: random_values(tensor, sizes)[index]
         )
         arrays = {f"target/{tensor.sources[0]}": lazy(tensor) for tensor in tensors}
         t5x_checkpoint_writer.write(run / "checkpoint_1", arrays | {"state/step": from_numpy(step)})

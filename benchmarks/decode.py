@@ -42,8 +42,8 @@ PARSER.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
 PARSER.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"))
 
 
-def made(fields: dict, folder: Path):
-    """A published model with random weights, and the same as sizes and a tree of parameters."""
+def random_model(fields: dict, folder: Path):
+    """Return a published model with random weights, and it as sizes and a tree of parameters."""
     import torch
     from transformers import AutoConfig, AutoModelForSeq2SeqLM
 
@@ -63,7 +63,7 @@ def made(fields: dict, folder: Path):
 
 
 def inputs_of(args: argparse.Namespace) -> list:
-    """Ids int32 of different lengths, an end of sequence last."""
+    """Return int32 ids of different lengths, each with an end of sequence."""
     import numpy as np
 
     random = np.random.default_rng(0)
@@ -73,12 +73,12 @@ def inputs_of(args: argparse.Namespace) -> list:
 
 
 def output_lengths(inputs, shortest: int, longest: int):
-    """Tokens of outputs whose inputs have so many."""
+    """Return how many tokens the outputs have, from those of their inputs."""
     return shortest + inputs * 37 % (longest - shortest + 1)
 
 
 def ours_of(args: argparse.Namespace, sizes, arrays, rows, shortest: int):
-    """Our way as a function of nothing that gives ids, one array [T] an input."""
+    """Return a function that decodes `rows` by `t5x.infer`'s predictor: ids [T] of each."""
     import jax
     import jax.numpy as jnp
     import numpy as np
@@ -123,14 +123,14 @@ def ours_of(args: argparse.Namespace, sizes, arrays, rows, shortest: int):
 
 
 def theirs_of(args: argparse.Namespace, model, rows, shortest: int):
-    """Transformers' way, the same."""
+    """Return a function that decodes `rows` by transformers' `generate`: ids [T] of each."""
     import numpy as np
     import torch
     from transformers import LogitsProcessorList
 
-    def batch(some):
-        longest = max(map(len, some))
-        ids = torch.tensor(np.stack([np.pad(row, (0, longest - len(row))) for row in some])).long()
+    def decode(batch):
+        longest = max(map(len, batch))
+        ids = torch.tensor(np.stack([np.pad(row, (0, longest - len(row))) for row in batch])).long()
         lengths = output_lengths((ids > 0).sum(-1), shortest, args.targets)
 
         def ends(ids, scores):
@@ -154,7 +154,7 @@ def theirs_of(args: argparse.Namespace, model, rows, shortest: int):
 
     def run():
         outputs = {
-            i: ids for g in groups for i, ids in zip(g, batch([rows[i] for i in g]), strict=True)
+            i: ids for g in groups for i, ids in zip(g, decode([rows[i] for i in g]), strict=True)
         }
         return [outputs[i] for i in range(len(rows))]
 
@@ -162,7 +162,7 @@ def theirs_of(args: argparse.Namespace, model, rows, shortest: int):
 
 
 def timed(run) -> tuple[list, float, float]:
-    """Return its result, its seconds, and the seconds of all processors together."""
+    """Run a function; return its result, its seconds, and the core-seconds."""
     started, worked = time.perf_counter(), time.process_time()
     return run(), time.perf_counter() - started, time.process_time() - worked
 
@@ -181,7 +181,7 @@ def main():
     fields = Bindings.follow(path, [ROOT]).of("T5Config") | {"vocab_size": args.vocabulary}
     torch.set_num_threads(args.threads)
     with tempfile.TemporaryDirectory() as folder:
-        theirs, sizes, arrays = made(fields, Path(folder))
+        theirs, sizes, arrays = random_model(fields, Path(folder))
     theirs = theirs.to(getattr(torch, args.dtype))
     rows = inputs_of(args)
     jobs = {"steps": args.targets, "file": args.targets // 4}

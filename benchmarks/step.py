@@ -100,7 +100,7 @@ def settings(pairs: list[str]) -> dict:
 
 
 def network_fields(recipe: str, changes: list[str]) -> dict:
-    """Fields of T5Config as the recipe binds them, changed by FIELD=VALUE; dropout is 0."""
+    """Return the recipe's fields of T5Config, changed by FIELD=VALUE; dropout is 0."""
     path = Path(recipe)
     if not path.is_file():
         path = ROOT / "t5x" / "examples" / "t5" / f"{recipe}.gin"
@@ -111,7 +111,7 @@ def network_fields(recipe: str, changes: list[str]) -> dict:
 
 
 def request_of(args: argparse.Namespace, fields: dict) -> SyntheticRequest:
-    """What the compiler or the timer is asked for."""
+    """Return what to compile or to time."""
     return SyntheticRequest(
         slice=args.compile_for or "",
         network=fields,
@@ -125,7 +125,7 @@ def request_of(args: argparse.Namespace, fields: dict) -> SyntheticRequest:
 
 
 def report(name: str, request: SyntheticRequest, upstream: Upstream | None, args) -> None:
-    """Compiles and prints one line, beside upstream's where there is one."""
+    """Compile, and print one line, beside upstream's where there is one."""
     tpu = slices.find(request.slice)
     try:
         figures = compile_step(request)
@@ -163,7 +163,7 @@ def report(name: str, request: SyntheticRequest, upstream: Upstream | None, args
 
 
 def step_with(changes: dict, request: SyntheticRequest) -> timing.Timed:
-    """Our step with other fields of T5Config."""
+    """Return our step with other fields of T5Config."""
     network = {**request.network, **changes}
     return timing.our_step(dataclasses.replace(request, network=network))
 
