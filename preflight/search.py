@@ -89,12 +89,12 @@ def compile_trial(
     return Trial(settings, figures, Price(figures, context.tpu, steps))
 
 
-def compile_column(
-    recipe: Recipe, context: RunContext, column: Iterable[Settings], say: Say
+def compile_until_fit(
+    recipe: Recipe, context: RunContext, candidates: Iterable[Settings], say: Say
 ) -> list[Trial]:
     """Return the trials of settings in their order, to the first that fits."""
     trials = []
-    for settings in column:
+    for settings in candidates:
         trial = compile_trial(recipe, context, settings)
         say(f"  {context.tpu.name} {trial.flags}: {trial.outcome}")
         trials.append(trial)
@@ -120,12 +120,12 @@ def fit(recipe: Recipe, context: RunContext, failed: Trial, say: Say = print) ->
       say: receives a line for each trial.
     """
     trials: list[Trial] = []
-    for column in single_changes(context, failed.error):
-        trials += compile_column(recipe, context, column[:_ATTEMPTS], say)
+    for candidates in single_changes(context, failed.error):
+        trials += compile_until_fit(recipe, context, candidates[:_ATTEMPTS], say)
     if cheapest(trials) is None:
         tried = {trial.settings for trial in trials}
         others = (changes for changes in combined_changes(context) if changes not in tried)
-        trials += compile_column(recipe, context, others, say)
+        trials += compile_until_fit(recipe, context, others, say)
     return trials
 
 
@@ -134,12 +134,12 @@ def single_changes(context: RunContext, error: Any) -> list[list[Settings]]:
     available = max(error.limit - error.arguments, 1e-3)
     excess = (error.used - error.arguments) / available
     partitions = context.run.partitioner.num_partitions
-    columns = [_likely(PARTITIONS, larger_partitions(context), excess * partitions)]
+    kinds = [_likely(PARTITIONS, larger_partitions(context), excess * partitions)]
     if error.arguments < 0.97 * error.limit:  # the training state fits
         parts = context.trainer.num_microbatches
         microbatches = _likely(MICROBATCHES, more_microbatches(context), excess * parts)
-        columns = [microbatches, [(change,) for change in stronger_remat(context)], *columns]
-    return [column for column in columns if column]
+        kinds = [microbatches, [(change,) for change in stronger_remat(context)], *kinds]
+    return [candidates for candidates in kinds if candidates]
 
 
 def _likely(name: str, values: list[int], least: float) -> list[Settings]:
