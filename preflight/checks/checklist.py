@@ -30,7 +30,7 @@ RUN: tuple[tuple[str, Callable[[RunContext], CheckResult]], ...] = (
     ("first records", data.first_records),
     ("vocabulary", vocabulary.vocabulary),
     ("publishing", vocabulary.publishing),
-    *((name, functools.partial(data.looked, name=name)) for name in lines.NAMES),
+    *((name, functools.partial(data.sample_line, name=name)) for name in lines.NAMES),
     ("fill", data.fill),
     ("shards", data.shards),
     ("order", data.order),

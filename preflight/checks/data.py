@@ -47,8 +47,8 @@ def first_records(context: RunContext) -> CheckResult:
     return ok(f"the first text of {', '.join(dict.fromkeys(splits))} was read: “{text[:60]}…”")
 
 
-def looked(context: RunContext, name: str) -> CheckResult:
-    """Return a line of the look at the corpus; only "example" fails if there can be no look."""
+def sample_line(context: RunContext, name: str) -> CheckResult:
+    """Return a line of the look at a sample; only "example" fails if there can be no look."""
     try:
         return context.look[name]
     except ValueError as error:
@@ -135,7 +135,7 @@ def epochs(context: RunContext) -> CheckResult:
     """Check how often the corpus is read to the end of training, if its size is known."""
     numbers = sizes(context)
     if not numbers["row_tokens"]:
-        numbers = looked(context, "pieces").numbers  # raises why they are unknown
+        numbers = sample_line(context, "pieces").numbers  # raises why they are unknown
     first, last, mixture = context.start.step, context.run.total_steps, context.data.provider
     if context.start.path is None:
         mixed.check_steps(mixture, last)
@@ -153,7 +153,7 @@ def sizes(context: RunContext) -> Mapping[str, Any]:
     """
     task = context.task
     try:
-        numbers = looked(context, "pieces").numbers
+        numbers = sample_line(context, "pieces").numbers
     except NotChecked:
         tokens = assumed_tokens(task.source, context.data.split)
         if tokens is None:

@@ -27,9 +27,10 @@ MODEL = "data/ro_mini/ro_mini.model"
 ROMANIAN = ["Ana are mere și pere, dar nu are nuci."] * 40
 CZECH = languages.find("czech")
 PIECES, UNKNOWN, EXAMPLE = (
-    functools.partial(checks.looked, name=name) for name in ("pieces", "unknown pieces", "example")
+    functools.partial(checks.sample_line, name=name)
+    for name in ("pieces", "unknown pieces", "example")
 )
-LOOKED = {name: functools.partial(checks.looked, name=name) for name in lines.NAMES}
+LOOKED = {name: functools.partial(checks.sample_line, name=name) for name in lines.NAMES}
 READING = {
     "first records": checks.first_records,
     "shards": checks.shards,

@@ -49,7 +49,7 @@ def test_a_missing_vocabulary_is_a_fault_of_one_check(tmp_path, write_corpus, ta
     source = CorpusSource(write_corpus(ROMANIAN))
     context = valid_run.context(**task(source, str(tmp_path / "none.model")))
     assert run_check("check", vocabulary.vocabulary, context).verdict == FAILS
-    pieces, example = (functools.partial(data.looked, name=n) for n in ("pieces", "example"))
+    pieces, example = (functools.partial(data.sample_line, name=n) for n in ("pieces", "example"))
     for check in (pieces, example, data.epochs):
         row = run_check("check", check, context)
         assert (row.verdict, "none.model" in row.figure) == (NOT_CHECKED, True)
@@ -96,4 +96,4 @@ def test_bytes_need_no_file():
     model = valid_run.model(seqio.ByteVocabulary(extra_ids=100), vocab_size=384)
     context = valid_run.context(model=model, **changes)
     assert run_check("check", vocabulary.vocabulary, context).verdict == OK
-    assert run_check("check", data.looked, context, "unknown pieces").verdict == OK
+    assert run_check("check", data.sample_line, context, "unknown pieces").verdict == OK
