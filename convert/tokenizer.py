@@ -18,7 +18,7 @@ from etils import epath
 
 from common import small_files, special_tokens
 from common.errors import UserError, first_line
-from convert.formats.sentencepiece_model import SENTINEL, read_bytes, read_model
+from convert.formats.sentencepiece_model import SENTINEL, processor, read_bytes, read_model
 from convert.formats.sentencepiece_normalizer import user_symbols
 from convert.formats.tokenizer_files import NUM_BYTE_IDS, write_byte_tokenizer, write_tokenizer
 from convert.sizes import BertSizes, EncoderSizes, Sizes
@@ -244,8 +244,6 @@ def load_sentencepiece(path: str, extra_ids: int = 0, marked: bool = False):
 
     With `marked`, sentinels of the model that lack the mark ▁ of a word get it.
     """
-    import sentencepiece
-
     model = read_model(path)
     for number in reversed(range(extra_ids)):
         kind = model.SentencePiece.USER_DEFINED
@@ -253,6 +251,6 @@ def load_sentencepiece(path: str, extra_ids: int = 0, marked: bool = False):
     for piece in model.pieces if marked else ():
         piece.piece = SENTINEL.sub(r"▁\1", piece.piece)
     try:
-        return sentencepiece.SentencePieceProcessor(model_proto=model.SerializeToString())
+        return processor(model)
     except RuntimeError as error:
         raise UserError(path, why=f"is not a SentencePiece model: {error}") from error

@@ -19,6 +19,8 @@ import unicodedata
 from collections.abc import Iterable
 from typing import Any
 
+import sentencepiece
+
 from common.errors import UserError
 from convert.formats.sentencepiece_model import BLANK, SENTINEL
 
@@ -77,8 +79,6 @@ def user_symbols(model: Any) -> dict[int, str]:
 
 def _changed_symbols(model: Any) -> list[str]:
     """Return the user's symbols that the rules would change, the longest first."""
-    import sentencepiece
-
     rules = sentencepiece.SentencePieceNormalizer(model_proto=model.SerializeToString())
     changed = [text for text in user_symbols(model).values() if rules.normalize(text) != text]
     if len(changed) > len(_PLACES):
