@@ -160,7 +160,7 @@ def network(run: TrainedRun, config: str | None = None) -> tuple[Sizes, Bindings
     if path.suffix == ".json" and path.is_file():
         return _sizes_of_json(path), bindings
     if path.suffix != ".gin":
-        path = next((f for f in _SIZES.glob(f"**/{config}.gin")), path)
+        path = next(_SIZES.glob(f"**/{config}.gin"), path)
     if not path.is_file():
         sizes_of = sorted(
             f"{p.parent.name}/{p.stem}"
