@@ -113,7 +113,7 @@ class Sizes(abc.ABC):
     families: ClassVar[dict[str, str]]  # model_type and class in transformers
     constants: ClassVar[dict[str, Any]]
     aliases: ClassVar[dict[str, str]] = {}  # other names of keys, which win in transformers
-    norms_less: ClassVar[float] = 0.0  # what a norm's scale is less in transformers than here
+    norms_less: ClassVar[float] = 0.0  # a norm's scale here minus that in transformers
     states_sizes: ClassVar[bool] = False  # whether every config.json has the keys of integers
 
     def __post_init__(self):

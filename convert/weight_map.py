@@ -36,7 +36,7 @@ class MappedTensor(NamedTuple):
     sources: tuple[str, ...]
     letters: str
     shape: tuple[int, ...]
-    less: float = 0.0  # what PyTorch's values are less than T5X's
+    less: float = 0.0  # T5X's values minus PyTorch's
 
     @property
     def _leaf(self) -> str:

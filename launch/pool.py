@@ -144,7 +144,7 @@ def seconds_of(duration: str) -> float:
 
 
 def fitting_flags(script: str, flags: list[str], types: list[str]) -> dict[str, list[str]]:
-    """Return the flags with which a run's batch fits each type; types that it does not fit go.
+    """Return the flags with which a run's batch fits each type, without types that it does not fit.
 
     Where the recipe of the script is not known, or this clone has no .venv that compiles it for
     TPUs, all get none.

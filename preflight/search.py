@@ -144,7 +144,7 @@ def single_changes(context: RunContext, error: Any) -> list[list[Settings]]:
 
 def _likely(name: str, values: list[int], least: float) -> list[Settings]:
     """Return settings of ascending values without those that save far too little memory."""
-    # They do not divide all memory, nor is dividing all of it needed: half of it is tried too.
+    # The factor is rough: a setting divides only a part of the memory. So half of it is tried too.
     likely = [value for value in values if value >= least / 2] or values[-1:]
     return [((name, value),) for value in likely]
 

@@ -41,9 +41,8 @@ def join(parts: Iterable["Points | Series"], is_trained: bool = True) -> Series:
     """Return the points of several files or runs in the order of time, without repeated steps.
 
     Within one of them it is the order of the points, whose clock may have been set back meanwhile.
-
-    Of checkpoints, which may be evaluated in any order, `is_trained` False returns the last points
-    of all steps.
+    Checkpoints may be evaluated in any order: without `is_trained`, the points are in the order of
+    steps, and the last one of each step is kept.
     """
     parts = list(parts)
     steps = np.concatenate([np.asarray(part.steps, np.int64) for part in parts])
@@ -87,7 +86,7 @@ def thin(series: Series, most: int) -> Series:
 def accumulate(series: Series, starts: Iterable[tuple[int, float]] = ()) -> Series:
     """Return a count over all starts of a run, from one that begins at 0 with each start.
 
-    `starts` are their (step, time). A start that is not among them is known by a count that falls.
+    `starts` are their (step, time). A count that falls shows a start that is not among them.
     """
     with np.errstate(invalid="ignore", over="ignore"):  # a damaged count may be infinite
         falls = np.append(False, np.diff(series.values) < 0)

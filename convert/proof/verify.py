@@ -52,8 +52,8 @@ def rounded(
 ) -> t5x_params.Tree:
     """Return the tree with its values rounded to `dtype`.
 
-    `less` says, by T5X path, what the values that a folder holds are less than the tree's. They are
-    rounded as the folder holds them.
+    A folder may hold smaller values than the tree, by `less` for each T5X path. They are rounded as
+    the folder holds them.
     """
     if dtype == "float32":
         return tree

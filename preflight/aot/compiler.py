@@ -91,9 +91,10 @@ def compile_step(
 
 
 def compile_decoding(request: Request) -> Mapping[str, float]:
-    """Return `used_gib`, `held_gib` of it by training, and `compile_seconds` of `decodes`.
+    """Compile an evaluation's decoding in a subprocess.
 
-    Raise the errors of `compile_step`.
+    Return `used_gib`, `held_gib` of it by training, and `compile_seconds`. Raise the errors of
+    `compile_step`.
     """
     return _ask(request)
 
@@ -172,7 +173,7 @@ def measure_step(trainer: Trainer, batch: Shapes) -> dict[str, Any]:
 
 
 def figures_of(trainer: Trainer, batch: Shapes, memory: Any, **others: Any) -> Figures:
-    """Return the figures of a step of a `Compiled.memory_analysis()`, with `others`."""
+    """Return the figures of a step: `memory` is its `Compiled.memory_analysis()`."""
     return Figures(
         argument_gib=memory.argument_size_in_bytes / GIB,
         parameter_gib=gib_on_a_device(trainer.specs.state.params),
