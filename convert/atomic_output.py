@@ -39,11 +39,13 @@ def check_replaceable(folder: Path) -> None:
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise UserError(str(folder), why="is not a folder", to_set=_ELSEWHERE)
     if folder.is_dir() and any(folder.iterdir()) and read_record(folder) is None:
-        raise UserError(
-            str(folder),
-            why=f"holds files that no conversion wrote (it has no {RECORD})",
-            to_set=_ELSEWHERE,
-        )
+        raise foreign_files(str(folder))
+
+
+def foreign_files(place: str) -> UserError:
+    """Return the error for a folder or an address with files that no conversion wrote."""
+    why = f"holds files that no conversion wrote (it has no {RECORD})"
+    return UserError(place, why=why, to_set=_ELSEWHERE)
 
 
 def check_disk_space(folder: Path, needed: int) -> None:

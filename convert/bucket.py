@@ -39,11 +39,7 @@ def upload(folder: Path, address: str) -> str:
         system, top = _open(address)
         old = set(system.find(top)) if system.exists(top) else set()
         if old and f"{top}/{atomic_output.RECORD}" not in old:
-            raise UserError(
-                address,
-                why=f"holds files that no conversion wrote (it has no {atomic_output.RECORD})",
-                to_set="move it away, or name another --out",
-            )
+            raise atomic_output.foreign_files(address)
         if f"{top}/{_LAST}" in old:
             system.rm_file(f"{top}/{_LAST}")
         for name in sorted(names, key=lambda name: (name == _LAST, name != atomic_output.RECORD)):
