@@ -1,7 +1,9 @@
 """Output folders that appear complete or not at all, each with a record of its conversion."""
 
 import contextlib
+import errno
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,6 +42,13 @@ def check_replaceable(folder: Path) -> None:
         raise UserError(str(folder), why="is not a folder", to_set=_ELSEWHERE)
     if folder.is_dir() and any(folder.iterdir()) and read_record(folder) is None:
         raise foreign_files(str(folder))
+
+
+def check_full_disk(error: Exception, path: Path) -> None:
+    """Raise OSError if the text of a library's error, its only sign, says that the disk is full."""
+    text = os.strerror(errno.ENOSPC)
+    if text in str(error):
+        raise OSError(errno.ENOSPC, text, str(path)) from error
 
 
 def foreign_files(place: str) -> UserError:

@@ -4,16 +4,14 @@ Above `shard_bytes` the tensors are split over `model-00001-of-0000N.safetensors
 `model.safetensors.index.json` next to them. One of these files is in memory at a time.
 """
 
-import errno
 import math
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 
-from convert.atomic_output import write_json
+from convert.atomic_output import check_full_disk, write_json
 from t5x.checkpointing.lazy_array import LazyArray
 
 DTYPES = {"float32": np.dtype(np.float32), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
@@ -46,7 +44,6 @@ def _save(path: Path, values: dict[str, np.ndarray]) -> None:
     try:
         save_file(values, path, metadata={"format": "pt"})
         path.chmod(0o644)  # it may be its owner's alone
-    except SafetensorError as error:  # only its text says that the disk is full
-        if os.strerror(errno.ENOSPC) in str(error):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from error
+    except SafetensorError as error:
+        check_full_disk(error, path)
         raise

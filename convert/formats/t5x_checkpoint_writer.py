@@ -7,8 +7,6 @@ it needs only one array in memory at a time: one folder with a zarr array for ea
 the msgpack file `checkpoint` that lists them, without which the folder is not a checkpoint.
 """
 
-import errno
-import os
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ import msgpack
 import numpy as np
 import tensorstore as ts
 
+from convert.atomic_output import check_full_disk
 from convert.t5x_params import Tree, nested
 from t5x.checkpointing.lazy_array import LazyArray
 
@@ -57,8 +56,7 @@ def _stored(folder: Path, key: str, values: np.ndarray) -> dict[str, Any]:
         for i in range(0, len(values), rows):  # in one piece, the store would hold all of it again
             block = slice(i, min(i + rows, len(values)))
             store[block].write(values[block]).result()
-    except ValueError as error:  # only the text of tensorstore's error says that the disk is full
-        if os.strerror(errno.ENOSPC) in str(error):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder)) from error
+    except ValueError as error:
+        check_full_disk(error, folder)
         raise
     return leaf | {"kvstore": {"driver": "file", "path": f"{key}/"}}
