@@ -120,9 +120,16 @@ def class_and_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
+def hub_errors() -> tuple[type[Exception], ...]:
+    """Return the errors of the hub's client; those of its HTTP library are not OSErrors."""
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+    return (*HfHubHTTPError.__bases__, OSError, HFValidationError)
+
+
 def without_hub(name: str, error: BaseException) -> str:
     """Return what to set in place of a model of a hub that did not respond, else ""."""
-    if getattr(error, "response", None) is not None or not isinstance(error, OSError):
+    if getattr(error, "response", None) is not None or isinstance(error, ValueError):
         return ""
     fetch = f"hf download {name} --local-dir FOLDER"
     return f"without network name a folder, made where there is one by {fetch}"

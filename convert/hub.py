@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from common.arguments import check_hub_token
-from common.errors import Failure, UserError, first_line, without_hub
+from common.errors import Failure, UserError, first_line, hub_errors, without_hub
 from convert import atomic_output
 from convert.formats.sentencepiece_model import MODEL_FILES
 from convert.tokenizer import FILES
@@ -117,11 +117,10 @@ def fetch(name: str, patterns: list[str]) -> Path:
     """Download files of a model of the hub; return their folder, or raise UserError."""
     check_hub_token()
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
     try:
         return Path(snapshot_download(name, allow_patterns=patterns))
-    except (HfHubHTTPError, HFValidationError, OSError) as error:
+    except hub_errors() as error:
         token = ", is HF_TOKEN valid?" if "401" in str(error) else ""
         raise UserError(
             name,
@@ -167,7 +166,7 @@ def check_access(name: str) -> None:
             f"{name}",
             to_set=f"create one at {token}",
         ) from error
-    except _errors() as error:
+    except hub_errors() as error:
         raise Failure(
             api.endpoint,
             why=f"does not answer ({first_line(error)}), so nothing can be uploaded",
@@ -204,15 +203,8 @@ def upload(folder: Path, name: str, private: bool | None = None) -> str:
         api.upload_folder(
             folder_path=folder, repo_id=name, commit_message=message, delete_patterns=old
         )
-    except _errors() as error:
+    except hub_errors() as error:
         raise Failure(
             str(folder), why=f"is converted, but the hub rejected {name}: {first_line(error)}"
         ) from error
     return f"{api.endpoint}/{name}"
-
-
-def _errors() -> tuple[type[Exception], ...]:
-    """Return the errors of the hub's client; those of its HTTP library are not OSErrors."""
-    from huggingface_hub.errors import HfHubHTTPError
-
-    return (OSError, *HfHubHTTPError.__bases__)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from common import small_files
-from common.errors import UserError, first_line, without_hub
+from common.errors import UserError, first_line, hub_errors, without_hub
 from common.gin_reader import Bindings
 from common.special_tokens import MOST_SENTINELS
 
@@ -179,7 +179,7 @@ def file_of(name: str, file: str) -> Path | None:
       UserError: there is neither folder nor repository, or the hub cannot be read.
     """
     from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RemoteEntryNotFoundError
+    from huggingface_hub.errors import RemoteEntryNotFoundError
 
     path = Path(name) / file
     try:
@@ -187,7 +187,7 @@ def file_of(name: str, file: str) -> Path | None:
             path = Path(hf_hub_download(name, file))
     except RemoteEntryNotFoundError:
         return None
-    except (HfHubHTTPError, HFValidationError, OSError) as error:
+    except hub_errors() as error:
         raise UserError(
             "--from",
             name,

@@ -15,6 +15,7 @@ from common.errors import Failure
 from convert import __main__ as converter
 from convert import atomic_output, hub
 from convert.tokenizer import TrainedVocabulary
+from fakes import loopback
 from fakes.convert_fakes import FAMILIES, arrays, refusal, write_folder
 from fakes.hub_server import HubStandIn
 from fakes.paths import ROOT
@@ -22,6 +23,7 @@ from fakes.refuses import refuses
 from t5x.checkpointing.reader import open_checkpoint
 from t5x.monitoring import metric_writers
 from t5x.monitoring.event_files import read_events
+from tasks.scaffold import starting_model
 from vocabulary import check
 
 GOLDEN = ROOT / "tests" / "golden" / "t5_1_1"
@@ -180,6 +182,39 @@ def test_a_published_model_is_checked_and_taken_back_by_its_name(
     for name, array in values.items():
         np.testing.assert_array_equal(found[f"target/{name}"].read(), array)
     assert (tmp_path / "back" / "vocabulary.model").read_bytes() == MINI.read_bytes()
+
+
+@pytest.fixture
+def behind_a_proxy(connected, monkeypatch):
+    """The hub behind a proxy that wants a password."""
+
+    class Handler(loopback.Handler):
+        def do_CONNECT(self):
+            self.reply(407)
+
+    with loopback.Server(Handler) as proxy:
+        monkeypatch.setenv("HTTPS_PROXY", proxy.url)
+        address = "https://hub.test"
+        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", address)
+        template = address + "/{repo_id}/resolve/{revision}/{filename}"
+        monkeypatch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", template)
+        huggingface_hub.close_session()  # it keeps the proxies of its start
+        yield
+    huggingface_hub.close_session()
+
+
+@pytest.mark.parametrize(
+    ("setting", "read"),
+    [
+        ("user/name", lambda: hub.fetch("user/name", ["*.json"])),
+        ("--from", lambda: starting_model.file_of("user/name", "config.json")),
+    ],
+)
+def test_a_proxy_that_refuses_is_one_sentence_with_a_way_without_it(behind_a_proxy, setting, read):
+    with refuses(setting) as refusal:
+        read()
+    assert "407" in refusal.value.why
+    assert refusal.value.to_set
 
 
 @pytest.mark.parametrize(
