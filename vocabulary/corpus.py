@@ -182,6 +182,18 @@ def sample_lines(lines: Iterable[str], most: int, seed: int = 0) -> list[str]:
     return sample
 
 
+def sample_characters(lines: list[str], most: int, seed: int = 0) -> list[str]:
+    """Return all lines if they have at most `most` characters together, else a sample that has.
+
+    The sample is uniform and in no order. The end of a line counts as a character.
+    """
+    if sum(map(len, lines)) + len(lines) <= most:
+        return lines
+    drawn = random.Random(seed).sample(lines, len(lines))
+    ends = itertools.accumulate(len(line) + 1 for line in drawn)
+    return [line for line, end in zip(drawn, ends, strict=True) if end <= most]
+
+
 def split_line(line: str, limit: int = MAX_LINE_BYTES) -> Iterator[str]:
     """Split a line at spaces into parts of at most `limit` bytes.
 

@@ -58,6 +58,9 @@ REQUIRED_CHARACTERS = (
 _LINES_FOR_LETTERS, _OFTEN = 100_000, 20
 _LINES_FOR_REPORT = 20_000
 _REPORT_SECONDS = 10
+# The longest text that SentencePiece gets. At 2**31 characters it aborts the process, after it has
+# read them, and counts both ends of a line and what its normalization spells out, such as "…".
+MOST_CHARACTERS = 2_000_000_000
 # In the joiner's place while training, since SentencePiece's own rules would lose it.
 _MARK = "\U000f200c"
 
@@ -86,8 +89,8 @@ def train_vocabulary(
 ) -> ModelProto:
     """Train a unigram model of exactly `size` pieces (a multiple of 128), sentinels included.
 
-    `lines` are normalized text; SentencePiece drops lines above 4,192 bytes. It keeps all in memory
-    (about 30 bytes a character while fitting).
+    `lines` are normalized text, of at most MOST_CHARACTERS; SentencePiece drops lines above 4,192
+    bytes. It keeps all in memory (about 30 bytes a character while fitting).
     `character_coverage` is the share of its characters that become pieces, `required_characters`
     become pieces even if they are rare, and `byte_fallback` adds 256 byte pieces instead of <unk>.
     With `joiner` the zero-width non-joiner is a piece too, which the model does not normalize away.
@@ -211,8 +214,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         "required_characters": REQUIRED_CHARACTERS + letters_of(fewer, args.size),
     }
     distinct = list(dict.fromkeys(sample))
-    stage = f"fitting {args.size:,} pieces to {len(distinct):,} lines"
-    with _progress(f"{stage} ({len(sample) - len(distinct):,} repeated ones are left out)"):
+    left_out = f"{len(sample) - len(distinct):,} repeated ones are left out"
+    if args.kind == "sentencepiece":
+        count = len(distinct)
+        distinct = corpus.sample_characters(distinct, MOST_CHARACTERS)
+        if more := count - len(distinct):
+            left_out += f", and {more:,} beyond {MOST_CHARACTERS:,} characters"
+    with _progress(f"fitting {args.size:,} pieces to {len(distinct):,} lines ({left_out})"):
         if args.kind == "sentencepiece":
             settings |= {"byte_fallback": args.byte_fallback, "joiner": writes_joiners(fewer)}
             write_model(train_vocabulary(distinct, args.size, **settings), args.out, args.overwrite)

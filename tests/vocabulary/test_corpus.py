@@ -111,6 +111,22 @@ def test_a_sample_is_uniform_and_the_same_for_a_seed():
     assert corpus.sample_lines(["a", "b"], 3, 0) == ["a", "b"]
 
 
+@pytest.mark.parametrize("most", [0, 1, 9, 10, 500, 1014, 1015, 5000])
+def test_a_sample_of_characters_is_as_long_as_it_may_be_and_drawn_from_all(most):
+    lines = ["x" * (n % 20) for n in range(97)]
+    count = lambda some: sum(len(line) + 1 for line in some)
+    sample = corpus.sample_characters(lines, most)
+    assert count(sample) <= most
+    if most >= count(lines):
+        assert sample == lines
+    else:
+        assert count(sample) > most - 20
+        assert not collections.Counter(sample) - collections.Counter(lines)
+    assert sample == corpus.sample_characters(lines, most)
+    first = {corpus.sample_characters([*"abcde"], 2, seed)[0] for seed in range(100)}
+    assert first == {*"abcde"}
+
+
 def test_folders_and_lists_of_files_are_read_as_a_task_reads_them(tmp_path):
     for name, text in (("train-0.txt", "unu"), ("train-1.txt", "doi"), ("dev.txt", "trei")):
         (tmp_path / name).write_text(f"{text}\n")

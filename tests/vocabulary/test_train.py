@@ -120,6 +120,24 @@ def test_letters_of_a_language_become_pieces_in_both_cases(tmp_path):
     assert len(train.letters_of([chr(0x4E00 + i) * 30 for i in range(500)], 1024)) == 64
 
 
+def test_a_text_longer_than_sentencepiece_takes_is_sampled(tmp_path, monkeypatch, capsys, lines):
+    """SentencePiece would abort the process."""
+    fitted = []
+
+    def trained(some, *args, **settings):
+        fitted.extend(some)
+        return train_all(some, *args, **settings)
+
+    train_all = train.train_vocabulary
+    monkeypatch.setattr(train, "train_vocabulary", trained)
+    monkeypatch.setattr(train, "MOST_CHARACTERS", 100_000)
+    out = str(tmp_path / "a.model")
+    assert train.main(["--corpus", MINI, "--size", "512", "--out", out]) == 0
+    assert 99_000 < sum(map(len, fitted)) + len(fitted) <= 100_000
+    assert len(fitted) < len({*lines})
+    assert f"{len({*lines}) - len(fitted):,} beyond 100,000 characters" in capsys.readouterr().err
+
+
 def test_a_zero_width_joiner_of_the_corpus_is_a_piece_of_its_own(tmp_path, capsys):
     texts = [text.replace("te", "t\u200ce") for text in corpus.read_documents(MINI)]
     (tmp_path / "train.jsonl").write_text("\n".join(json.dumps({"text": t}) for t in texts))
