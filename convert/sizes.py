@@ -73,8 +73,8 @@ _THETAS = {
     _ALL_TOKENS: ("global_theta", "global_rope_theta", 160_000.0),
     _NEAR_TOKENS: ("local_theta", "local_rope_theta", 10_000.0),
 }
-# Keys of a T5 that are read, but not written.
-_READ = ("dense_act_fn", "is_gated_act", "scale_decoder_outputs")
+# Keys that are read, but not written.
+_READ = ("dense_act_fn", "is_gated_act", "scale_decoder_outputs", "rope_theta")
 # The fields whose product is the length of an axis, by the letters of `convert.weight_map`.
 _AXES = {
     "V": ("vocab_size",),
@@ -477,7 +477,8 @@ class T5Gemma2Sizes(EncoderDecoderSizes):
         dropped = {"attention_dropout": 0.0, **config}
         rate = config.get("dropout_rate", 0.0)  # of the trainer's attention, too
         _check_constant(dropped, "attention_dropout", rate, "t5gemma2")
-        theta = {"rope_type": "default", "rope_theta": 1_000_000.0}
+        _check_constant(config, "rope_scaling", None, "t5gemma2")
+        theta = {"rope_type": "default", "rope_theta": config.get("rope_theta", 1_000_000.0)}
         theta |= (config.get("rope_parameters") or {}).get(_ALL_TOKENS) or {}
         _check_constant(theta, "rope_type", "default", "t5gemma2")
         base = theta["rope_theta"]
@@ -733,18 +734,27 @@ def _is_size(value: Any, least: int = 1, most: int = _MOST) -> bool:
 
 def _thetas(config: Mapping[str, Any]) -> dict[str, float]:
     """Return the bases of a ModernBERT's rotary positions, by the name of our field."""
+    # transformers applies it to all layers.
+    _check_constant(config, "rope_scaling", None, "modernbert")
     by_kind = config.get("rope_parameters") or {}
     thetas = {}
     for kind, (field, old_key, default) in _THETAS.items():
         # transformers 5 keeps them by the kind of a layer, transformers 4 in a key of their own.
         rotary = {"rope_type": "default", "rope_theta": config.get(old_key, default)}
         rotary |= by_kind.get(kind) or {}
-        thetas[field] = rotary.pop("rope_theta")
-        if rotary != {"rope_type": "default"} or not _is_number(thetas[field]):
+        thetas[field] = base = rotary.pop("rope_theta")
+        if rotary != {"rope_type": "default"}:
             raise UserError(
                 "rope_parameters of config.json",
                 by_kind,
                 "but the trainer's modernbert computes rope_type 'default' with a rope_theta only",
+            )
+        if not (_is_number(base) and base):
+            raise UserError(
+                f"{'rope_theta' if by_kind.get(kind) else old_key} of config.json",
+                base,
+                "but must be a number above 0",
+                "set it to the base that the model was trained with",
             )
     if unknown_kinds := by_kind.keys() - _THETAS:
         raise UserError(

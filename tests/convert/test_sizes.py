@@ -122,6 +122,9 @@ def test_keys_that_a_config_leaves_out_have_the_defaults_of_transformers():
         (MODERN | {"layer_types": ["sliding_attention"] * 4}, "layer_types"),
         (MODERN | {"rope_parameters": {"full_attention": {"factor": 2}}}, "rope_parameters"),
         (MODERN | {"rope_parameters": {"other_attention": {}}}, "rope_parameters"),
+        (MODERN | {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "rope_scaling"),
+        *((MODERN | {"local_rope_theta": base}, "local_rope_theta") for base in (-1, None, 0)),
+        (MODERN | {"global_rope_theta": "160000"}, "global_rope_theta"),
     ],
 )
 def test_a_network_that_the_trainer_does_not_have_is_refused(config, key):
@@ -154,6 +157,7 @@ def gemma(*, without="", top=None, **settings):
         (gemma(top={"attention_dropout": 0.5}), "attention_dropout", 0.5),
         (gemma(top={"dropout_rate": 0.5}), "attention_dropout", 0.0),
         (gemma(rope_parameters={"full_attention": {"rope_type": "linear"}}), "rope_type", "linear"),
+        (gemma(rope_scaling={"factor": 8.0}), "rope_scaling", {"factor": 8.0}),
         *(
             (gemma(rope_parameters={"full_attention": {"rope_theta": base}}), "rope_theta", base)
             for base in ("10000", 0, -1.0)
@@ -172,6 +176,9 @@ def test_a_t5gemma2_that_transformers_saved_is_read():
     assert read_config(gemma()) == sizes
     assert not sizes_module.unknown(gemma(), sizes)
     assert read_config(gemma(without="rope_parameters")).rope_theta == 1_000_000.0
+    old = gemma(without="rope_parameters", rope_theta=5_000.0)  # the name of transformers 4
+    assert read_config(old).rope_theta == 5_000.0
+    assert not sizes_module.unknown(old, sizes)
 
 
 def test_an_unknown_family_is_refused():
