@@ -27,10 +27,10 @@ from t5x.multihost.broadcast import gather
 from t5x.multihost.worker import Worker
 
 # jax.distributed.initialize waits for all workers, then aborts without naming the missing ones. So
-# before it starts its coordinator, worker 0 listens on the coordinator's port, which every firewall
-# lets through already. The others POST their facts there, as JSON to the path /INDEX. Once all have
-# reported, or the time is over, all get the same verdict: a status of HTTP, and the fields of an
-# error. What is no report is ignored.
+# before it starts its coordinator, worker 0 listens on the coordinator's port, which a firewall
+# must let through anyway. The others POST their facts there, as JSON to the path /INDEX. Once all
+# have reported, or the time is over, all get the same verdict: a status of HTTP, and the fields of
+# an error. What is no report is ignored.
 
 Facts = Mapping[str, str]
 _ALL_WELL = 200
@@ -167,7 +167,8 @@ def _absent(workers: Collection[int], worker: Worker, seconds: float) -> Failure
         why=f"{_names(workers).capitalize()} of {worker.count} {verb} not started within "
         f"{seconds:.0f} s (all meet at {worker.address})",
         to_set="run the same command there, or find out why it ended with python3 launch/tpu.py "
-        f"logs NAME ZONE {min(workers)} (--roll_call_seconds bounds the wait)",
+        f"logs NAME ZONE {min(workers)}; if it waits there for the others, let the firewall of the "
+        f"workers pass port {worker.host_and_port[1]} (--roll_call_seconds bounds the wait)",
     )
 
 

@@ -94,6 +94,16 @@ def test_without_worker_0_the_others_say_so():
     assert all("Worker 0 of 3 has not started" in text for text in said.values())
 
 
+def test_workers_that_do_not_reach_each_other_are_told_the_port():
+    """A firewall may drop what they send, and then each waits for the others."""
+    ports = free_port(), free_port()  # nobody listens on the second, to which worker 1 turns
+    workers = [Worker(f"127.0.0.1:{port}", 2, index) for index, port in enumerate(ports)]
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        said = list(pool.map(lambda worker: wait_for_all(worker, {}, 1), workers))
+    for sentence, port in zip(said, ports, strict=True):
+        assert f"firewall of the workers pass port {port} " in sentence
+
+
 def test_another_commit_is_refused_by_all_with_both_values():
     said = meet(3, {0: "abc", 1: "abc", 2: "def"})
     assert len(set(said.values())) == 1
