@@ -24,7 +24,7 @@ import numpy as np
 from common.errors import UserError
 from evaluation.hidden_text import HiddenText, hide_spans
 from evaluation.scorer import EncodedExample, Guess, MaskedExample
-from evaluation.text_encoder import EOS, TextEncoder
+from evaluation.text_encoder import TextEncoder
 
 SPAN_CORRUPTION, PREFIX_LM, MASKED_LM = "span_corruption", "prefix_lm", "masked_lm"
 
@@ -133,14 +133,14 @@ def span_examples(text: HiddenText, encoder: TextEncoder) -> list[EncodedExample
             sentinel = next(sentinels)
             targets += [sentinel, *ids]
         inputs += [sentinel] if is_hidden else ids
-    ends = (EOS, *encoder.sentinels[len(text.spans) :][:1])
+    ends = (encoder.eos_id, *encoder.sentinels[len(text.spans) :][:1])
     stops = {*ends} | encoder.word_starts
-    return [EncodedExample([*inputs, EOS], targets, 1, ends, frozenset(stops))]
+    return [EncodedExample([*inputs, encoder.eos_id], targets, 1, ends, frozenset(stops))]
 
 
 def prefix_examples(text: HiddenText, encoder: TextEncoder) -> list[EncodedExample]:
     """Return one example, of a text that is hidden from end to end."""
-    return [EncodedExample([EOS], encoder.encode(text.hidden)[0])]
+    return [EncodedExample([encoder.eos_id], encoder.encode(text.hidden)[0])]
 
 
 def masked_examples(text: HiddenText, encoder: TextEncoder) -> list[MaskedExample]:

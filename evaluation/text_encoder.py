@@ -18,10 +18,9 @@ from convert.formats.hf_checkpoint_reader import HfCheckpoint
 from convert.formats.sentencepiece_model import NUM_SENTINELS, sentinels
 from convert.formats.tokenizer_files import NUM_BYTE_IDS
 from convert.run.vocabulary import sentencepiece_vocabulary
+from convert.sizes import T5_IDS
 from convert.tokenizer import TrainedVocabulary, load_sentencepiece
 from tasks.tokenizer_vocabulary import TokenizerVocabulary
-
-EOS = 1  # id in every T5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,6 +37,7 @@ class TextEncoder:
       mask: the id of an encoder's mask.
       before: the ids that an encoder has before a text.
       after: the ids that an encoder has after a text.
+      eos_id: the id that ends a text of a T5.
     """
 
     ids_of: Callable[[str], list[int]]
@@ -48,6 +48,7 @@ class TextEncoder:
     mask: int | None = None
     before: tuple[int, ...] = ()
     after: tuple[int, ...] = ()
+    eos_id: int = T5_IDS["eos_token_id"]
 
     def encode(self, parts: Sequence[str]) -> list[list[int]]:
         """Return the ids of each part of a text; the parts are separated by spaces."""
@@ -65,7 +66,7 @@ def vocabulary_encoder(vocabulary: TrainedVocabulary, owner: str) -> TextEncoder
         return TextEncoder(vocabulary.encode, marks, None, True, blank)
     model = load_sentencepiece(vocabulary.path, vocabulary.extra_ids)
     names = [model.IdToPiece(i) for i in range(len(model))]
-    return _checked(model.encode, names, model.unk_id(), owner)
+    return _checked(model.encode, names, model.unk_id(), model.eos_id(), owner)
 
 
 def folder_encoder(folder: pathlib.Path) -> TextEncoder:
@@ -83,7 +84,8 @@ def folder_encoder(folder: pathlib.Path) -> TextEncoder:
             to_set="copy the model's own into it",
         )
     vocabulary = TokenizerVocabulary(str(folder))
-    return _checked(vocabulary.encode, vocabulary.pieces, vocabulary.unk_id, str(folder))
+    eos_id = T5_IDS["eos_token_id"] if vocabulary.eos_id is None else vocabulary.eos_id
+    return _checked(vocabulary.encode, vocabulary.pieces, vocabulary.unk_id, eos_id, str(folder))
 
 
 def tokenizer_encoder(path: epath.PathLike, owner: str) -> TextEncoder:
@@ -108,7 +110,9 @@ def tokenizer_encoder(path: epath.PathLike, owner: str) -> TextEncoder:
     )
 
 
-def _checked(ids_of, names: Sequence[str], unk_id: int | None, owner: str) -> TextEncoder:
+def _checked(
+    ids_of, names: Sequence[str], unk_id: int | None, eos_id: int, owner: str
+) -> TextEncoder:
     numbered = sentinels((name, i) for i, name in enumerate(names))
     if not {0, 1} <= numbered.keys():
         raise UserError(
@@ -119,7 +123,8 @@ def _checked(ids_of, names: Sequence[str], unk_id: int | None, owner: str) -> Te
         )
     marks = tuple(numbered.values())
     starts = {i for i, name in enumerate(names) if name.startswith(("▁", "Ġ"))} - {*marks}
-    return TextEncoder(ids_of, marks, unk_id, marks_spaces(ids_of), frozenset(starts))
+    spaces = marks_spaces(ids_of)
+    return TextEncoder(ids_of, marks, unk_id, spaces, frozenset(starts), eos_id=eos_id)
 
 
 def marks_spaces(ids_of: Callable[[str], list[int]]) -> bool:

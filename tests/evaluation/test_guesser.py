@@ -22,9 +22,9 @@ def test_input_and_target_hold_the_text_once(vocabulary, spans):
     encoder = text_encoder.vocabulary_encoder(vocabulary, "here")
     (example,) = span_examples(HiddenText(WORDS, spans), encoder)
     inputs, targets = example.inputs, example.targets
-    assert example.ends == (text_encoder.EOS, encoder.sentinels[len(spans)])
+    assert example.ends == (encoder.eos_id, encoder.sentinels[len(spans)])
     assert example.stops == {*example.ends} | encoder.word_starts
-    assert inputs[-1] == text_encoder.EOS
+    assert inputs[-1] == encoder.eos_id
     marks = encoder.sentinels[: len(spans)]
     assert [i for i in inputs if i in encoder.sentinels] == list(marks)
     assert [i for i in targets if i in encoder.sentinels] == list(marks)
@@ -42,7 +42,7 @@ def test_more_spans_than_sentinels_are_refused():
     encoder = text_encoder.vocabulary_encoder(VOCABULARIES[0], "here")
     few = dataclasses.replace(encoder, sentinels=encoder.sentinels[:2])
     (example,) = span_examples(HiddenText(WORDS, ((0, 1), (2, 3))), few)
-    assert example.ends == (text_encoder.EOS,)
+    assert example.ends == (encoder.eos_id,)
     with refuses():
         span_examples(HiddenText(WORDS, ((0, 1), (2, 3), (4, 5))), few)
 

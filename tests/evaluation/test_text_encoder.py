@@ -1,5 +1,6 @@
 """Vocabularies of all kinds give ids of parts, and their sentinels."""
 
+import copy
 import json
 
 import pytest
@@ -8,6 +9,8 @@ from convert.formats.sentencepiece_model import read_model, write_model
 from convert.formats.tokenizer_files import write_byte_tokenizer, write_tokenizer
 from convert.tokenizer import TrainedVocabulary
 from evaluation import text_encoder
+from evaluation.guesser import prefix_examples, span_examples
+from evaluation.hidden_text import HiddenText
 from fakes.paths import ROOT
 from fakes.refuses import refuses
 
@@ -80,6 +83,26 @@ def test_a_folder_says_how_many_sentinels_are_behind_the_pieces(tmp_path, extra_
     assert found.sentinels == tuple(range(last, last - extra_ids, -1))
     (folder / "spiece.model").unlink()
     assert text_encoder.folder_encoder(folder).sentinels == found.sentinels
+
+
+def test_texts_end_with_the_end_of_the_vocabulary(tmp_path):
+    """Vocabularies made elsewhere have it at any id; the piece 1 is then another one."""
+    model = read_model(MODEL)
+    end, unknown = map(copy.deepcopy, model.pieces[1:3])
+    model.pieces[1].CopyFrom(unknown)
+    model.pieces[2].CopyFrom(end)
+    model.trainer_spec.eos_id, model.trainer_spec.unk_id = 2, 1
+    write_model(model, str(tmp_path / "other.model"))
+    folder = folder_with_tokenizer(tmp_path, str(tmp_path / "other.model"))
+    vocabulary = TrainedVocabulary(str(tmp_path / "other.model"), 0)
+    encoders = [text_encoder.vocabulary_encoder(vocabulary, "here")]
+    encoders.append(text_encoder.folder_encoder(folder))
+    (folder / "spiece.model").unlink()
+    encoders.append(text_encoder.folder_encoder(folder))
+    text = HiddenText(("Ana", "are", "mere"), ((1, 2),))
+    for encoder in encoders:
+        (spans,), (prefix,) = span_examples(text, encoder), prefix_examples(text, encoder)
+        assert (spans.inputs[-1], spans.ends[0], prefix.inputs) == (2, 2, [2])
 
 
 def test_a_folder_without_a_tokenizer_or_without_sentinels_is_refused(tmp_path):
