@@ -360,7 +360,7 @@ class T5Gemma2Sizes(EncoderDecoderSizes):
 
     Its config.json has one configuration for the encoder's text and one for the decoder, which
     agree but for the number of layers. It must have one for images, too, which nothing uses: of
-    the smallest network, and with ids beyond the vocabulary.
+    the smallest network, and with ids that no text has.
     """
 
     vocab_size: int = _key("vocab_size")
@@ -422,9 +422,10 @@ class T5Gemma2Sizes(EncoderDecoderSizes):
             flat | {"num_hidden_layers": depth, "layer_types": [_ALL_TOKENS] * depth}
             for depth in depths
         )
-        images = {"image_token_index": self.vocab_size, "eoi_token_index": self.vocab_size + 1}
+        # An id beyond the vocabulary would be that of a token which a user adds.
+        images = {"image_token_index": -1, "eoi_token_index": -1}
         encoder = images | {
-            "boi_token_index": self.vocab_size + 2,
+            "boi_token_index": -1,
             "mm_tokens_per_image": 1,
             "text_config": text,
             "vision_config": _NO_IMAGES,
@@ -449,12 +450,12 @@ class T5Gemma2Sizes(EncoderDecoderSizes):
                 "but the trainer's t5gemma2 attends to all tokens in every layer",
             )
         differing = {"num_hidden_layers", "layer_types", "model_type", *NO_EFFECT}
-        for name in sorted((text.keys() & decoder.keys()) - differing):
-            if text[name] != decoder[name]:
+        for name in sorted((text.keys() | decoder.keys()) - differing):
+            if text.get(name) != decoder.get(name):
                 raise UserError(
                     f"{name} of config.json",
-                    text[name],
-                    f"in the encoder but {decoder[name]} in the decoder, and the trainer's "
+                    text.get(name),
+                    f"in the encoder but {decoder.get(name)} in the decoder, and the trainer's "
                     "t5gemma2 has one for both",
                 )
         return decoder | rest | {"num_encoder_layers": text.get("num_hidden_layers")}

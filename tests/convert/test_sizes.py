@@ -163,6 +163,7 @@ def gemma(*, without="", top=None, **settings):
             for base in ("10000", 0, -1.0)
         ),
         (GEMMA | {"decoder": GEMMA["decoder"] | {"hidden_size": 32}}, "hidden_size", 16),
+        (GEMMA | {"decoder": gemma(without="rope_parameters")["decoder"]}, "rope_parameters", ...),
     ],
 )
 def test_a_t5gemma2_that_the_trainer_does_not_have_is_refused(config, key, value):
@@ -179,6 +180,18 @@ def test_a_t5gemma2_that_transformers_saved_is_read():
     old = gemma(without="rope_parameters", rope_theta=5_000.0)  # the name of transformers 4
     assert read_config(old).rope_theta == 5_000.0
     assert not sizes_module.unknown(old, sizes)
+
+
+def test_tokens_that_a_user_adds_to_a_t5gemma2_have_embeddings_of_their_own():
+    """Its class writes another embedding over that of an id for images."""
+    config = transformers.AutoConfig.for_model(**NETWORKS["t5gemma2"].config())
+    model = transformers.AutoModelForSeq2SeqLM.from_config(config)
+    added = torch.arange(96, 100)
+    model.resize_token_embeddings(100, mean_resizing=False)
+    with torch.inference_mode():
+        for table in (model.get_input_embeddings(), model.model.decoder.embed_tokens):
+            scaled = table.weight[added] * table.embed_scale
+            torch.testing.assert_close(table(added), scaled)
 
 
 def test_an_unknown_family_is_refused():
