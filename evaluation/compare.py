@@ -44,8 +44,10 @@ POINTS, LOSSES = 4, 20  # of a branch's curves: checkpoints, and logged losses
 # Settings of each branch, and the arguments that they follow from.
 OWN = {"MODEL_DIR": "--out", "MIXTURE_OR_TASK_NAME": "A and B", "COOLDOWN_FROM": "--at"}
 OWN |= {"TRAIN_STEPS_RELATIVE": "--steps", "RANDOM_SEED": "--seeds"}
+FEWEST_PASSAGES = 30
 RESULTS, PAGE = "results.jsonl", "compare.html"
-# 95 % of chance: normal, and Student's t of the means of two groups of 2, 3, … seeds each.
+# 95 % of chance: normal, and Student's t of the means of two groups of 2, 3, … seeds each. Of 30
+# passages, Student's t is 2.05.
 NORMAL, STUDENT = 1.96, (4.303, 2.776, 2.447, 2.306, 2.228, 2.179, 2.145, 2.120, 2.101)
 
 
@@ -169,11 +171,11 @@ def run_trial(trial: Trial, flags: argparse.Namespace) -> trials.Result:
     with parsing(path, "remove it, and start this command again"):
         measured = read_json(path)
         last = measured["models"][-2]  # after it come the n-grams
-        if len(last["passages"]) < 2:
+        if (count := len(last["passages"])) < FEWEST_PASSAGES:
             raise UserError(
                 flags.text or "The held-out text of FineWeb-2",
-                why="has a single passage of 20 words or more, which does not show how much the "
-                "choice of passages explains",
+                why=f"has {count} passages of 20 words or more, and fewer than {FEWEST_PASSAGES} "
+                "do not show how much the choice of passages explains",
                 to_set="name more documents with --text",
             )
         return {
@@ -269,7 +271,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     about = "how the model was trained, default span_corruption"
     add("--objective", choices=models.OBJECTIVES, default=models.SPAN_CORRUPTION, help=about)
     about = "how many of the held-out text, default 400"
-    add("--passages", type=arguments.integer(2), default=400, help=about)
+    add("--passages", type=arguments.integer(FEWEST_PASSAGES), default=400, help=about)
     about = "length of a passage, default 1000"
     add("--max_chars", type=arguments.integer(200), default=1000, help=about)
     add("--out", type=arguments.text, help="default runs/compare_A_B")

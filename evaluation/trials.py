@@ -53,9 +53,11 @@ def run_claimed(
     path: pathlib.Path,
 ) -> bool:
     """Run a trial and add its line to the results; return False if another worker has it."""
+    claim = work / "claims" / name_of(trial)
+    owner = f"{socket.gethostname()} {os.getpid()} {time.ctime()}\n"
     try:
-        with (claim := work / "claims" / name_of(trial)).open("x") as file:
-            file.write(f"{socket.gethostname()} {os.getpid()} {time.ctime()}\n")
+        with claim.open("x") as file:
+            file.write(owner)
     except FileExistsError:
         return False
     try:
@@ -66,7 +68,9 @@ def run_claimed(
                 file.write(line if is_whole else f"\n{line}")
         clean(trial)
     finally:
-        claim.unlink()
+        with contextlib.suppress(FileNotFoundError):  # it was released meanwhile
+            if claim.read_text() == owner:  # and else another worker's since then
+                claim.unlink()
     return True
 
 

@@ -111,6 +111,22 @@ def test_a_claim_of_a_dead_worker_is_taken_away_on_request(work):
     assert [*(work / "claims").iterdir()] == [others]
 
 
+@pytest.mark.parametrize("other", [None, "elsewhere 2 now\n"])
+def test_a_worker_whose_claim_was_taken_away_ends_its_trial(other, work):
+    """Another worker of its machine was killed, and all claims of the machine were released."""
+    claim, path = work / "claims" / trials.name_of(TRIALS[0]), work / "results.jsonl"
+
+    def run(_):
+        claim.unlink()
+        if other:
+            claim.write_text(other)
+        return {"value": 1}
+
+    assert trials.run_claimed(TRIALS[0], run, nothing, work, path)
+    assert [*trials.read(path, Trial)] == TRIALS[:1]
+    assert [file.read_text() for file in (work / "claims").iterdir()] == [other] * bool(other)
+
+
 def test_a_failed_trial_gives_its_claim_back(work):
     def fail(_):
         raise UserError(why="fails")
