@@ -73,6 +73,7 @@ def network_of(model: HfCheckpoint) -> tuple[Sizes, Tree]:
         arrays.setdefault("lm_head.weight", arrays["shared.weight"])
     shapes = {name: array.shape for name, array in arrays.items()}
     weight_map.guard_targets(network, shapes, str(model.folder))
+    weight_map.guard_copies(model.arrays, arrays, str(model.folder))
     tree = {
         source: _lazy(tensor, part, arrays[tensor.target])
         for tensor in weight_map.tensors(network)
@@ -239,6 +240,8 @@ def main(argv: list[str]) -> int:
     add("--no_verify", action="store_true", help="skip the comparison of logits")
     args = parser.parse_args(argv)
     arguments.check_output_folder("OUT", args.out)
+    if args.step > (most := np.iinfo(np.int32).max):
+        raise UserError("--step", args.step, f"but may be at most {most:,}, which int32 holds")
     folder = hub.download(args.folder, FILES)
     if not weights_file(folder):
         folder = hub.download(args.folder, [*FILES, *FLAX_FILES])

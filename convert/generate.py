@@ -88,20 +88,24 @@ class TextGenerator:
         return text[:end] or text
 
 
+def converted_folders(folder: Path) -> list[Path]:
+    """Return the converted checkpoints in a folder, the last one last, after its means."""
+    parts = [path.parent for path in folder.glob("checkpoint_*/config.json")]
+    steps = {part: part.name.split("_")[1] for part in parts}
+    numbered = [part for part in parts if steps[part].isdigit()]
+    is_single = lambda part: part.name == f"checkpoint_{steps[part]}"
+    return sorted(numbered, key=lambda part: (int(steps[part]), is_single(part), part))
+
+
 def last_converted(folder: Path) -> Path:
     """Return the folder or its last `checkpoint_<step>`; raise UserError if there is no model."""
     if (folder / "config.json").is_file():
         return folder
-    steps = {}
-    for path in sorted(folder.glob("checkpoint_*/config.json"), reverse=True):
-        number = path.parent.name.split("_")[1]
-        if number.isdigit():
-            steps[int(number)] = path.parent  # a checkpoint itself comes after its mean with others
-    if not steps:
+    if not (parts := converted_folders(folder)):
         raise UserError(
             str(folder), why="holds no converted model", to_set="make one with convert/convert.sh"
         )
-    return steps[max(steps)]
+    return parts[-1]
 
 
 @guarded

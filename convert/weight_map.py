@@ -260,6 +260,21 @@ def guard_sources(sizes: Sizes, shapes: Shapes) -> None:
     _guard(sizes, shapes, by_source, lambda tensor: tensor.shape, owner, advice)
 
 
+def guard_copies(named: Tree, tensors_by_name: Tree, owner: str) -> None:
+    """Raise UserError if a copy in a published model's tensors has other values than the table's.
+
+    transformers does not tie such a copy. `tensors_by_name` are those by the table's names.
+    """
+    for copy in COPIES.keys() & named.keys():
+        table = tensors_by_name.get(COPIES[copy])
+        if table and not np.array_equal(named[copy].read(), table.read()):
+            raise UserError(
+                owner,
+                why=f"has other values in {copy} than in {COPIES[copy]}, and the trainer has one "
+                "tensor for both",
+            )
+
+
 def guard_targets(sizes: Sizes, shapes: Shapes, owner: str) -> None:
     """Raise UserError unless the shapes by Hugging Face name of `owner` equal the table's."""
     by_target = {tensor.target: tensor for tensor in tensors(sizes)}
@@ -305,17 +320,25 @@ _OTHER_NAMES = {
     "LayerNorm.beta": "LayerNorm.bias",
     "model.encoder.text_model.": "model.encoder.",  # in memory
 }
-_T5_EMBEDDING = re.compile(r"(en|de)coder\.embed_tokens\.weight")
+# Copies that transformers ties to a tensor of the table.
+COPIES = {
+    "encoder.embed_tokens.weight": "shared.weight",
+    "decoder.embed_tokens.weight": "shared.weight",
+    "model.decoder.embed_tokens.weight": "model.encoder.embed_tokens.weight",
+    "lm_head.out_proj.weight": "model.encoder.embed_tokens.weight",
+    "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
+    "cls.predictions.decoder.bias": "cls.predictions.bias",
+    "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
+    "lm_head.decoder.bias": "lm_head.bias",
+    "decoder.weight": "model.embeddings.tok_embeddings.weight",
+}
 # What a T5Gemma 2 has for images.
 IMAGES = re.compile(r"model\.encoder\.(vision_tower|multi_modal_projector)\..*|.*\.eoi_embedding")
-# Copies of other tensors, constants, and parts that no language model uses.
+# Constants, and parts that no language model uses.
 _UNUSED = re.compile(
-    _T5_EMBEDDING.pattern
-    + f"|{IMAGES.pattern}"
-    + r"|model\.decoder\.embed_tokens\.weight|lm_head\.out_proj\.weight"
-    + r"|decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight"
-    r"|.*\.position_ids|.*\.rotary_emb\..*|(cls\.predictions\.|lm_head\.)?decoder\.weight"
-    r"|(cls\.predictions|lm_head)\.decoder\.bias|roberta\.pooler\.dense\.(weight|bias)"
+    f"{IMAGES.pattern}"
+    r"|decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight"
+    r"|.*\.position_ids|.*\.rotary_emb\..*|roberta\.pooler\.dense\.(weight|bias)"
 )
 NEXT_SENTENCE = tuple(
     f"{module}.{leaf}"
@@ -334,10 +357,10 @@ def present(named: Mapping[str, V], sizes: Sizes) -> dict[str, V]:
     for name, value in named.items():
         for other, name_of_table in _OTHER_NAMES.items():
             name = name.replace(other, name_of_table)
-        if not _UNUSED.fullmatch(name):
+        if name not in COPIES and not _UNUSED.fullmatch(name):
             values[name] = value
     if isinstance(sizes, T5Sizes):
-        copies = [value for name, value in named.items() if _T5_EMBEDDING.fullmatch(name)]
+        copies = [value for name, value in named.items() if COPIES.get(name) == "shared.weight"]
         values |= {"shared.weight": copies[0]} if copies and "shared.weight" not in values else {}
         absent: tuple[str, ...] = ("lm_head.weight",) if sizes.tied else ()
     else:

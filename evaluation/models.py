@@ -17,6 +17,7 @@ from etils import epath
 from common.errors import ROOT, UserError
 from convert import from_hf, hub, t5x_params
 from convert.formats.hf_checkpoint_reader import HfCheckpoint
+from convert.generate import converted_folders
 from convert.proof.t5x_logits import module_of
 from convert.run import model_dir, vocabulary
 from convert.sizes import EncoderSizes, Sizes
@@ -77,9 +78,15 @@ class Model:
         return MASKED_LM
 
     def load(self, objective: str) -> ModelGuesser:
-        """Return what guesses text by an objective, with parameters read in float32."""
-        tree = {n: np.asarray(array.read(), np.float32) for n, array in self.read().items()}
-        params, module = stack_layers(t5x_params.nested(tree)), module_of(self.sizes)
+        """Return what guesses text by an objective, with parameters read in float32.
+
+        Raises:
+          UserError: the parameters are not exactly this network's.
+        """
+        arrays = self.read()
+        module = module_of(t5x_params.check_network(arrays, self.sizes))
+        tree = {n: np.asarray(array.read(), np.float32) for n, array in arrays.items()}
+        params = stack_layers(t5x_params.nested(tree))
         is_encoder = isinstance(self.sizes, EncoderSizes)
         scorer = (MaskScorer if is_encoder else Scorer)(module, params)
         return ModelGuesser(objective, self.encoder, scorer.score)
@@ -101,9 +108,7 @@ def find(path: str, every_checkpoint: bool = False) -> list[Model]:
     folder = pathlib.Path(path)
     if (folder / "config.json").is_file() or hub.is_name(path):
         return [_folder_model(path.rstrip("/"), hub.download(path, from_hf.FILES))]
-    if converted := [config.parent for config in folder.glob("checkpoint_*/config.json")]:
-        steps = {part: layout.step_of(str(part)) for part in converted}  # means have None: first
-        converted.sort(key=lambda part: (steps[part] is not None, steps[part] or 0, part))
+    if converted := converted_folders(folder):
         candidates = [_folder_model(folder.name, part) for part in converted]
     else:
         candidates = _run_models(model_dir.open_run(path))

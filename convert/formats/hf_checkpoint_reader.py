@@ -72,12 +72,17 @@ def _bin(path: Path) -> dict[str, LazyArray]:
             to_set="take the weights alone",
         )
 
-    def mapped(tensor):
+    def mapped(name, tensor):
         if tensor.dtype == torch.bfloat16:  # torch cannot convert it to numpy
             return from_numpy(tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16))
-        return from_numpy(tensor.numpy())
+        try:
+            return from_numpy(tensor.numpy())
+        except TypeError as error:  # of 8 bits, quantized or sparse
+            raise UserError(name, why=f"is {tensor.dtype}, which numpy lacks").at(
+                str(path)
+            ) from error
 
-    return {name: mapped(tensor) for name, tensor in state.items()}
+    return {name: mapped(name, tensor) for name, tensor in state.items()}
 
 
 def _flax(path: Path) -> dict[str, LazyArray]:

@@ -210,6 +210,32 @@ def test_bad_folders_are_one_sentence(tmp_path, capsys):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "copy"),
+    [
+        ("t5_1_1", "decoder.embed_tokens.weight"),
+        ("t5gemma2", "model.decoder.embed_tokens.weight"),
+        ("bert", "cls.predictions.decoder.weight"),
+        ("roberta", "lm_head.decoder.bias"),
+        ("modernbert", "decoder.weight"),
+    ],
+)
+def test_a_copy_with_values_of_its_own_is_refused(tmp_path, name, copy):
+    """transformers computes with it, and the trainer has no such tensor."""
+    file = published(tmp_path / "hf", name) / "model.safetensors"
+    state = safetensors.torch.load_file(file)
+    original = state[weight_map.COPIES[copy]]
+    for values, is_equal in ((original.clone(), True), (original * 2, False)):
+        safetensors.torch.save_file({**state, copy: values}, file)
+        with contextlib.nullcontext() if is_equal else refuses(tmp_path / "hf"):
+            from_hf.network_of(HfCheckpoint.open(tmp_path / "hf"))
+
+
+def test_a_step_that_the_trainer_cannot_count_is_refused(tmp_path):
+    with refuses("--step", 2**31):
+        converter.main(["from_hf", str(tmp_path), str(tmp_path / "run"), "--step", str(2**31)])
+
+
 def test_logits_that_differ_leave_nothing(tmp_path, capsys, monkeypatch):
     published(tmp_path / "hf", "t5_1_0")
     right = torch_logits.torch_logits

@@ -11,6 +11,8 @@ import pytest
 
 from convert import from_hf
 from convert.formats.tokenizer_files import write_tokenizer
+from convert.generate import last_converted
+from convert.run.rewrite import gin_of
 from evaluation import models
 from evaluation.hidden_text import HiddenText
 from fakes.convert_fakes import (
@@ -54,12 +56,28 @@ def test_a_run_and_its_converted_folder_give_the_same_scores(tmp_path, family):
 
 def test_all_converted_checkpoints_are_found_in_order(tmp_path):
     sizes = dataclasses.replace(FAMILIES["t5_1_1"], vocab_size=2048)
-    names = ["checkpoint_20_mean_of_2", "checkpoint_20_mean_of_3", "checkpoint_0", "checkpoint_20"]
+    names = ["checkpoint_0", "checkpoint_20_mean_of_2", "checkpoint_20_mean_of_3", "checkpoint_20"]
+    names += ["checkpoint_100_mean_of_2"]
     for name in names:
         write_folder(tmp_path / name, sizes, arrays(sizes))
         write_tokenizer(str(VOCABULARY), str(tmp_path / name))
     found = models.find(str(tmp_path), every_checkpoint=True)
     assert [pathlib.Path(model.path).name for model in found] == names
+    assert (
+        last_converted(tmp_path).name == names[-1]
+    )  # the one that writes texts is the one measured
+
+
+def test_a_checkpoint_of_another_network_than_its_run_says_is_refused(tmp_path):
+    """Its gin was changed: a network that reads a part of the parameters gives wrong figures."""
+    sizes = dataclasses.replace(FAMILIES["t5_1_1"], vocab_size=2048)
+    write_run(tmp_path, sizes)
+    tied = dataclasses.replace(sizes, logits_via_embedding=True)
+    (tmp_path / "config.gin").write_text(gin_of(tied))
+    (tmp_path / "vocabulary.model").write_bytes(VOCABULARY.read_bytes())
+    (model,) = models.find(str(tmp_path))
+    with refuses("the checkpoint"):
+        model.load(models.SPAN_CORRUPTION)
 
 
 def test_what_is_no_model_is_refused(tmp_path):

@@ -139,3 +139,11 @@ def test_our_own_flax_weights_are_read(tmp_path, dtype):
     of_flax = HfCheckpoint.open(tmp_path).arrays
     assert of_flax.keys() == of_torch.keys()
     assert all(np.array_equal(of_flax[name].read(), of_torch[name].read()) for name in of_torch)
+
+
+def test_numbers_of_8_bits_are_refused(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    state = {"shared.weight": torch.zeros(2, 2, dtype=torch.float8_e4m3fn)}
+    torch.save(state, tmp_path / "pytorch_model.bin")
+    with refuses("shared.weight", where=str(tmp_path / "pytorch_model.bin")):
+        HfCheckpoint.open(tmp_path)
