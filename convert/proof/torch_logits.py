@@ -102,8 +102,10 @@ def torch_logits(model: Any, sizes: Sizes, batch: dict[str, np.ndarray]) -> np.n
             out = model(input_ids=ids, attention_mask=(ids > 0).long(), **inputs)
         else:
             out = model(input_ids=ids, attention_mask=arrays[0])
-    logits = out.prediction_logits if "prediction_logits" in out else out.logits
-    return logits.float().numpy()
+    if "prediction_logits" not in out:
+        return out.logits.float().numpy()
+    next_sentence = out.seq_relationship_logits[:, None].expand(*ids.shape, -1)
+    return torch.cat([out.prediction_logits, next_sentence], dim=-1).float().numpy()
 
 
 def examples(folder: Path, sizes: Sizes, texts: Sequence[str]) -> list[list[str]]:

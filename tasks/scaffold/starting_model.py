@@ -21,12 +21,13 @@ SENTINELS = 100  # number assumed if a T5 does not name one
 class Family(NamedTuple):
     """How models of one kind are trained further.
 
-    `include` is the gin file of the loss and the optimizer, `configuration` the trainer's class of
-    the network. `tokens` of text fill a row. `vocabulary` is the file or folder of a run that holds
-    it, "" for bytes.
+    `include` is the gin file of the loss and the optimizer, `module` and `configuration` the
+    trainer's classes of the network. `tokens` of text fill a row. `vocabulary` is the file or
+    folder of a run that holds it, "" for bytes.
     """
 
     include: str
+    module: str
     configuration: str
     objective: str
     inputs: int
@@ -48,6 +49,7 @@ class Family(NamedTuple):
 
 T5 = Family(
     include="t5x/examples/t5/t5_1_1/base.gin",
+    module="Transformer",
     configuration="T5Config",
     objective="span_corruption",
     inputs=512,
@@ -56,7 +58,11 @@ T5 = Family(
     rate=1e-3,
     vocabulary="vocabulary.model",
 )
-T5GEMMA2 = T5._replace(include="t5x/examples/t5gemma2/base.gin", configuration="T5Gemma2Config")
+T5GEMMA2 = T5._replace(
+    include="t5x/examples/t5gemma2/base.gin",
+    module="T5Gemma2",
+    configuration="T5Gemma2Config",
+)
 BYT5 = T5._replace(
     include="t5x/examples/t5/byt5/base.gin",
     objective="byt5",
@@ -67,6 +73,7 @@ BYT5 = T5._replace(
 )
 ROBERTA = Family(
     include="t5x/examples/encoder/roberta/base.gin",
+    module="Bert",
     configuration="BertConfig",
     objective="masked_lm",
     inputs=512,
@@ -77,6 +84,7 @@ ROBERTA = Family(
 )
 MODERNBERT = ROBERTA._replace(
     include="t5x/examples/encoder/modernbert/base.gin",
+    module="ModernBert",
     configuration="ModernBertConfig",
     objective="modernbert",
     inputs=1024,
@@ -155,12 +163,14 @@ def _family_of_run(folder: Path) -> Family:
     bindings = bindings_of(folder)
     if bindings.binds_bytes():
         return BYT5
-    for family in (T5, T5GEMMA2, ROBERTA, MODERNBERT):
-        if bindings.of(family.configuration):
-            return family
-    raise UserError(
-        "--from", str(folder), "a run whose config.gin binds no network", "name another"
-    )
+    families = (T5, T5GEMMA2, ROBERTA, MODERNBERT)
+    bound = [family for family in families if bindings.of(family.configuration)]
+    if not bound:
+        raise UserError(
+            "--from", str(folder), "a run whose config.gin binds no network", "name another"
+        )
+    # A recipe may replace the network of another that it includes.
+    return next((family for family in bound if bindings.refers(family.module)), bound[0])
 
 
 def _config(name: str, file: str) -> dict[str, Any]:

@@ -123,7 +123,7 @@ def same_logits(case, out, sizes, state):
     batch, ours = verify.probe_batch(sizes), logits_of(case.network)(state.params)
     theirs = torch_logits.torch_logits(torch_logits.load_network(out, sizes), sizes, batch)
     *_, counted = batch.values()
-    ours = np.asarray(ours[0] if isinstance(ours, tuple) else ours)
+    ours = t5x_logits.joined(ours)
     verify.compare(ours[counted > 0], theirs[counted > 0])
 
 

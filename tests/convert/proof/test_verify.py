@@ -1,5 +1,8 @@
 """One wrong tensor is found; tests/convert/test_from_hf.py proves the right ones."""
 
+import contextlib
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -65,6 +68,18 @@ def test_bfloat16_is_compared_with_weights_rounded_alike(tmp_path, name):
     assert facts["largest_difference"] <= allowed < facts["largest_difference_from_float32"]
     with refuses("PyTorch's logits"):
         verify.verify(tmp_path / "hf", [checkpoint], sizes, "float32")
+
+
+@pytest.mark.parametrize("source", ["pooler/kernel", "nsp_head/bias", None])
+def test_the_next_sentence_of_a_bert_is_compared_too(tmp_path, source):
+    sizes = dataclasses.replace(ENCODERS["bert"], next_sentence=True)
+    values = arrays(sizes)
+    write_folder(tmp_path / "hf", sizes, values)
+    if source:
+        values[source] = values[source][::-1]
+    checkpoint = str(write_run(tmp_path / "run", sizes, values))
+    with refuses("PyTorch's logits") if source else contextlib.nullcontext():
+        verify.verify(tmp_path / "hf", [checkpoint], sizes)
 
 
 def test_logits_that_are_not_finite_are_refused():

@@ -24,7 +24,10 @@ def torch_logits(folder, arrays):
     assert not any(map(len, faults.values())), faults
     with torch.inference_mode():
         out = model(**{name: torch.from_numpy(array).long() for name, array in arrays.items()})
-    return (out.prediction_logits if "prediction_logits" in out else out.logits).numpy()
+    if "prediction_logits" not in out:
+        return out.logits.numpy()
+    next_sentence = out.seq_relationship_logits[:, None].expand(*arrays["input_ids"].shape, -1)
+    return torch.cat([out.prediction_logits, next_sentence], dim=-1).numpy()
 
 
 def flax_logits(folder, arrays):
