@@ -87,15 +87,15 @@ def _evaluate(flags: argparse.Namespace) -> None:
     for model in candidates:
         guesser = model.load(model.objective(flags.objective))
         figures, costs = _measure(guesser, model.title, flags, passages, pairs)
+        rows.append(_result(model, model.objective(flags.objective), passages, figures))
+        if flags.per_passage:
+            rows[-1]["passages"] = costs
+        results.save(flags.out, settings, [*rows, baseline])
         if model.run and model.step is not None:
             values = {name: measure.value for name, measure in figures.items()}
             ngrams = {name: value for name, (value, *_) in baseline["measures"].items()}
             values |= {f"{BASELINE}{name}": ngrams[name] for name in figures if name in ngrams}
             results.add_to_run(model.run, results.series(settings), model.step, values)
-        rows.append(_result(model, model.objective(flags.objective), passages, figures))
-        if flags.per_passage:
-            rows[-1]["passages"] = costs
-        results.save(flags.out, settings, [*rows, baseline])
     print(results.table([*rows, baseline]))
     print(f"\n{_HOW_TO_READ}")
 

@@ -94,6 +94,16 @@ def test_models_of_all_kinds_are_beside_each_other(run, capsys):
         evaluate(run, *flags, "--objective", "prefix_lm", beside=(bert,))
 
 
+def test_figures_that_the_run_cannot_take_are_in_the_file(run):
+    """Another user's run may be read and not written."""
+    (run / "inference_eval").write_text("")
+    with pytest.raises((SystemExit, OSError)):
+        evaluate(run, "--without", "words", "pairs")
+    measured, _ = json.loads((run.parent / "out.json").read_text())["models"]
+    assert measured["step"] == 20
+    assert measured["measures"]["bits_per_byte"]
+
+
 def test_english_needs_a_text_of_its_own(run):
     evaluate(run, "--language", "en", "--without", "words", "pairs")
     assert json.loads((run.parent / "out.json").read_text())["settings"]["language"] == "eng_Latn"
