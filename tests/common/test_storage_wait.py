@@ -35,14 +35,13 @@ def test_a_wait_is_reported_less_and_less_often_and_given_up(monkeypatch):
 
     with damage.reported() as messages:
         assert answer("MODEL_DIR x", until_reported) == 3
-        assert messages[0].startswith(
-            "MODEL_DIR x has not answered for 0 s; the command stops waiting"
-        )
+        assert "MODEL_DIR x" in messages[0]
+        messages.clear()
         monkeypatch.setattr(storage_wait, "GIVE_UP_SECONDS", 0.5)
         with refuses("MODEL_DIR x", kind=Failure):
             answer("MODEL_DIR x", hanging.wait)
         hanging.set()
-    assert len(messages) <= 7
+    assert len(messages) <= 5  # an even pace would take 24
 
 
 @pytest.mark.parametrize(

@@ -44,9 +44,10 @@ def test_draining_waits_for_running_calls():
 
 
 def test_draining_gives_up_on_a_call_that_hangs():
-    release = threading.Event()
-    thread = threading.Thread(target=tf_callbacks.guard(release.wait))
+    started, release = threading.Event(), threading.Event()
+    thread = threading.Thread(target=tf_callbacks.guard(lambda: started.set() or release.wait()))
     thread.start()
+    started.wait()
     began = time.monotonic()
     tf_callbacks.drain(quiet_s=0.01, limit_s=0.1)
     assert 0.1 <= time.monotonic() - began < 60
