@@ -3,6 +3,7 @@
 import concurrent.futures
 import pathlib
 import socket
+import threading
 import time
 from typing import NamedTuple
 
@@ -32,17 +33,21 @@ def work(tmp_path):
 
 
 def test_workers_never_run_the_same_trial(work):
-    path, runs, cleaned = work / "results.jsonl", [], []
+    path, runs, cleaned, taken = work / "results.jsonl", [], [], threading.Event()
 
     def run(trial):
         runs.append(trial)
+        assert taken.wait(60)  # until another worker has asked for a trial that runs
         time.sleep(0.001)  # lets the others try
         return {"value": trial.seed}
 
+    def run_all(_):
+        for trial in TRIALS:
+            if not trials.run_claimed(trial, run, cleaned.append, work, path):
+                taken.set()
+
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        claimed = lambda trial: trials.run_claimed(trial, run, cleaned.append, work, path)
-        of_all = lambda _: [claimed(trial) for trial in TRIALS]
-        assert any(not all(ran) for ran in pool.map(of_all, range(8)))
+        [*pool.map(run_all, range(8))]
     assert sorted(runs) == TRIALS
     results = trials.read(path, Trial)
     assert sorted(results) == TRIALS
