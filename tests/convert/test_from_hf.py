@@ -447,7 +447,7 @@ def test_what_a_stranger_may_write_is_refused_at_once(tmp_path, name):
     start = time.monotonic()
     with refuses(setting.format(folder=folder), value):
         from_hf.write_checkpoint(folder, tmp_path / "run")
-    assert time.monotonic() - start < 10
+    assert time.monotonic() - start < 60  # what is refused would take hours or all memory
     assert not (tmp_path / "run").exists()
 
 
