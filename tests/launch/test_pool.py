@@ -175,7 +175,7 @@ def test_ctrl_c_before_a_run_is_started_leaves_no_slice(scarce):
 def test_a_second_ctrl_c_names_how_to_delete_what_may_be_left(scarce):
     scarce.cloud.queue_ends(D, "WAITING_FOR_RESOURCES")
     process = scarce.start("supervise", *RUN)
-    scarce.wait_for(lambda: len(scarce.cloud.calls("queued-resources create")), 4)
+    scarce.wait_for(lambda: len(scarce.cloud.left()), 4)
     scarce.cloud.write("faults", {"queued-resources delete": 100})
     process.send_signal(2)
     scarce.wait_for(lambda: len(scarce.cloud.calls("queued-resources delete")), 4)
