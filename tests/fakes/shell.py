@@ -73,7 +73,7 @@ FAKE_UV = """#!/usr/bin/env bash
 if [[ "$1" == python ]]; then exit 1; fi
 echo "uv $* index=${{UV_INDEX:-}}" >> "{folder}/calls"
 touch "{folder}/uv_is_running"
-sleep "${{UV_SLEEPS:-0}}"
+while [[ -n "${{UV_WAITS_FOR:-}}" && ! -e "${{UV_WAITS_FOR:-}}" ]]; do sleep 0.05; done
 if [[ -n "${{UV_SAYS:-}}" ]]; then echo "$UV_SAYS" >&2; exit 1; fi
 """
 

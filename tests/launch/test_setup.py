@@ -113,7 +113,7 @@ def wait_for(condition):
 def test_ctrl_c_half_way_leaves_nothing_that_counts_as_done(fresh):
     process = subprocess.Popen(
         ["bash", fresh.script],
-        env=fresh.env(UV_SLEEPS="30"),
+        env=fresh.env(UV_WAITS_FOR="/never"),
         start_new_session=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -130,13 +130,16 @@ def test_ctrl_c_half_way_leaves_nothing_that_counts_as_done(fresh):
 
 @pytest.mark.skipif(not shutil.which("flock"), reason="no flock here")
 def test_two_set_ups_at_once_are_one(fresh):
+    env = fresh.env(UV_WAITS_FOR=str(fresh.folder / "go"))
     start = lambda: subprocess.Popen(
-        ["bash", fresh.script], env=fresh.env(UV_SLEEPS="1"), stdout=subprocess.PIPE, text=True
+        ["bash", fresh.script], env=env, stdout=subprocess.PIPE, text=True
     )
     first = start()
     wait_for((fresh.folder / "uv_is_running").exists)
     second = start()
-    assert "waiting for it" in second.communicate(timeout=240)[0]
+    assert "waiting for it" in second.stdout.readline()
+    (fresh.folder / "go").touch()
+    second.communicate(timeout=240)
     first.communicate(timeout=240)
     assert (first.returncode, second.returncode) == (0, 0)
     assert len(fresh.calls()) == 1

@@ -18,6 +18,14 @@ def console(terminal):
     )
 
 
+def wait_for(text, file):
+    """Wait for what another thread writes."""
+    until = time.monotonic() + 60
+    while text not in file.getvalue():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
 class Clock:
     """Seconds that pass when a test adds them."""
 
@@ -71,15 +79,15 @@ def test_a_terminal_shows_all_figures():
         for step in (101, 102, 103):
             clock.now += 0.5
             progress.step(step, SUMS, waited=0.05)
-        progress._bar.refresh()
+        wait_for("step 103/300", file)
         progress.saved(100)
         progress.step(104, SUMS)
         with progress.busy("evaluating my_task"):
-            progress._bar.refresh()
+            wait_for("evaluating my_task …", file)
     text = file.getvalue()
-    for shown in ("step 103/300", "loss 3.200", "accuracy 0.500", "120 tokens/s", "MFU 20.0%"):
+    for shown in ("loss 3.200", "accuracy 0.500", "120 tokens/s", "MFU 20.0%"):
         assert shown in text, shown
-    for shown in ("waiting for data 10%", "checkpoint_100", "1m 05s left", "evaluating my_task …"):
+    for shown in ("waiting for data 10%", "checkpoint_100", "1m 05s left"):
         assert shown in text, shown
 
 
@@ -140,9 +148,7 @@ def test_a_long_activity_is_named_in_a_log_file(monkeypatch):
     monkeypatch.setattr(progress_bar, "_LINE_SECONDS", 0.01)
     file, out = console(terminal=False)
     with Progress(1000, 0, out) as progress, progress.busy("compiling the train step"):
-        until = time.monotonic() + 10
-        while "compiling the train step: " not in file.getvalue():
-            assert time.monotonic() < until
+        wait_for("compiling the train step: ", file)
     assert "…" not in file.getvalue()
 
 
