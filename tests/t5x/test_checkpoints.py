@@ -24,7 +24,9 @@ from fakes.golden import Golden
 from fakes.loopback import free_port
 from fakes.paths import PYTHONPATH
 from fakes.refuses import refuses
+from t5x import checkpoints
 from t5x.checkpointing import layout
+from t5x.checkpointing.async_save import AsyncSave
 from t5x.checkpointing.config import RestoreCheckpointConfig, SaveCheckpointConfig
 from t5x.checkpointing.layout import all_steps
 from t5x.checkpointing.reader import open_checkpoint
@@ -284,15 +286,30 @@ def test_a_state_with_nan_or_infinity_is_not_written(run):
     assert os.listdir(run) == ["checkpoint_1"]
 
 
-def test_a_save_that_hangs_ends_the_run_in_one_sentence(run, monkeypatch):
+@pytest.fixture
+def saves(monkeypatch):
+    """The saves that are begun, by name; that of checkpoint_2 has half a second."""
+    begun = {}
+
+    def begin(name, copy, write, timeout):
+        timeout = 0.5 if name == "checkpoint_2" else timeout
+        begun[name] = AsyncSave(name, copy, write, timeout)
+        return begun[name]
+
+    monkeypatch.setattr(checkpoints, "AsyncSave", begin)
+    return begun
+
+
+def test_a_save_that_hangs_ends_the_run_in_one_sentence(run, monkeypatch, saves):
     storage = threading.Event()
     monkeypatch.setattr(layout, "write_checksums", lambda *_: storage.wait(60))
-    checkpointer = Checkpointer(run, SaveCheckpointConfig(timeout=3, save_dataset=True))
+    checkpointer = Checkpointer(run, SaveCheckpointConfig(timeout=600, save_dataset=True))
     write = lambda folder: pathlib.Path(folder, "position").write_text("here")
     checkpointer.save(1, state(1), write)
+    saves["checkpoint_1"].shorten_deadline(0.5)
     with refuses("checkpoint_1", kind=SaveError) as refusal:
         checkpointer.wait()
-    assert "SaveCheckpointConfig.timeout is 3" in refusal.value.why
+    assert "SaveCheckpointConfig.timeout is 600" in refusal.value.why
     assert not checkpointer.saving
     with refuses("checkpoint_2", kind=SaveError):  # before it copied
         checkpointer.save(2, state(2), lambda _: storage.wait(60))
@@ -303,27 +320,24 @@ def test_a_save_that_hangs_ends_the_run_in_one_sentence(run, monkeypatch):
     storage.set()
 
 
-def test_a_save_that_fails_or_hangs_is_skipped_if_asked(run, caplog, monkeypatch):
-    config = SaveCheckpointConfig(timeout=4, when_failed="go_on", save_dataset=True)
+@pytest.mark.usefixtures("saves")
+def test_a_save_that_fails_or_hangs_is_skipped_if_asked(run, caplog):
+    config = SaveCheckpointConfig(timeout=600, when_failed="go_on", save_dataset=True)
     checkpointer, late = Checkpointer(run, config), threading.Event()
 
     def refuse(_):
         raise OSError("refused")
 
-    def hang(_):
-        monkeypatch.setattr(checkpointer, "_timeout", 600)  # the next may meet a busy machine
-        late.wait(60)
-
     assert not checkpointer.save(1, state(1), refuse)
-    assert not checkpointer.save(2, state(2), hang)
+    assert not checkpointer.save(2, state(2), lambda _: late.wait(60))
     assert caplog.text.count("could not be written") == 2
     assert all_steps(run) == []
     assert checkpointer.save(3, state(3))
     checkpointer.close()
     assert checkpointer.last_complete == 3
-    late.set()
     hung = [thread for thread in threading.enumerate() if thread.name == "checkpoint_2"]
     assert hung
+    late.set()
     for thread in hung:
         thread.join(60)
     assert all_steps(run) == [2, 3]  # late, but complete
