@@ -139,6 +139,12 @@ class Cloud:
         with open(self.folder / "ledger.jsonl", "a") as ledger:
             ledger.write(json.dumps([self.now(), event, name]) + "\n")
 
+    def times(self, event, name):
+        """Return when a slice was granted, taken or deleted."""
+        path = self.folder / "ledger.jsonl"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [time for time, *what in map(json.loads, lines) if what == [event, name]]
+
     def end_flex(self):
         """Delete the flex-start slices whose time is over; their requests become SUSPENDED."""
         for path in self.folder.glob("queue/*.json"):
@@ -149,11 +155,14 @@ class Cloud:
 
     def end_processes(self, beginning):
         """End the processes of all workers whose homes begin with a path."""
-        mark = f"{MARK}={beginning}".encode()
-        for path in pathlib.Path("/proc").glob("[0-9]*/environ"):
-            with contextlib.suppress(OSError):
-                if any(part.startswith(mark) for part in path.read_bytes().split(b"\0")):
-                    os.kill(int(path.parent.name), signal.SIGKILL)
+        mark, is_over = f"{MARK}={beginning}".encode(), False
+        while not is_over:  # until none has begun another one meanwhile, and all have ended
+            is_over = True
+            for path in pathlib.Path("/proc").glob("[0-9]*/environ"):
+                with contextlib.suppress(OSError):
+                    if any(part.startswith(mark) for part in path.read_bytes().split(b"\0")):
+                        is_over = False
+                        os.kill(int(path.parent.name), signal.SIGKILL)
 
     # --- what is kept
 
@@ -216,9 +225,10 @@ class Cloud:
     def tpu_vm_delete(self, flags, name):
         self.slice(name)
         self.note("deleted", name)
+        gone = tempfile.mkdtemp(dir=self.folder)  # where nothing begins any more
+        (self.folder / "slices" / name).rename(f"{gone}/{name}")
         self.end_processes(str(self.folder / "slices" / name))
-        shutil.rmtree(self.folder / "slices" / name)
-        (self.folder / f"slices/{name}/about.json").unlink(missing_ok=True)
+        shutil.rmtree(gone)
 
     def queued_resources_create(self, flags, name):
         if self.read(f"queue/{name}"):
