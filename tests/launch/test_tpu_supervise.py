@@ -115,7 +115,7 @@ def test_a_run_stopped_before_it_is_started_again_stays_so(pair):
     (pair.run_dir / "fail_1").write_text("5 1\n")
     pair.make()
     run = ["supervise", "ro", ZONE, "launch/like_t5x.sh"]
-    process = pair.start(*run, TPU_BACKOFF_SECONDS="2")
+    process = pair.start(*run, TPU_BACKOFF_SECONDS="10")
     while "try 1 of 20" not in (line := process.stdout.readline()):
         assert line, process.communicate()
     for worker in (0, 1):
