@@ -1,7 +1,9 @@
 """A free port, and an HTTP server, on which fakes of web servers, the hub and buckets are built."""
 
+import contextlib
 import http.server
 import re
+import secrets
 import socket
 import ssl
 import sys
@@ -9,9 +11,14 @@ import threading
 
 
 def free_port() -> int:
-    """Return the number of a port on which nothing listens."""
-    with socket.create_server(("", 0)) as server:
-        return server.getsockname()[1]
+    """Return the number of a port on which nothing listens.
+
+    The system gives it to nobody else before it is used: it gives higher ones.
+    """
+    while True:
+        port = secrets.choice(range(20_000, 32_000))
+        with contextlib.suppress(OSError), socket.create_server(("", port)):
+            return port
 
 
 class Handler(http.server.BaseHTTPRequestHandler):

@@ -81,10 +81,10 @@ def test_workers_with_the_same_facts_continue():
 
 
 def test_a_missing_worker_is_named_by_all_that_have_started():
-    said = meet(4, {0: "abc", 1: "abc", 2: "abc"}, seconds=2)
+    said = meet(4, {0: "abc", 1: "abc", 2: "abc"}, seconds=5)
     assert len(set(said.values())) == 1
     sentence = said[2]
-    assert sentence.startswith("Failure: Worker 3 of 4 has not started within 2 s (")
+    assert sentence.startswith("Failure: Worker 3 of 4 has not started within 5 s (")
     assert "tpu.py logs NAME ZONE 3" in sentence
     assert "Workers 1, 2 of 3 have not started" in meet(3, {0: "abc"}, seconds=0.5)[0]
 
