@@ -235,8 +235,11 @@ def test_the_converter_takes_the_command_that_is_printed(model_type, folders, ca
     words = "mine --rows data/rows.csv --inputs text --label even --from tiny"
     new_job.main(words.split())
     (command,) = re.findall(r"\n  bash convert/convert.sh (.*)", capsys.readouterr().out)
-    flags = converter._arguments(shlex.split(command))
-    assert (flags.folder, flags.model_type or "t5gemma2") == ("runs/mine", model_type)
+    flags = shlex.split(command)
+    assert [*flags, "--model_type", "t5gemma2"][:3] == ["runs/mine", "--model_type", model_type]
+    with refuses() as refusal:  # since there is no run yet
+        converter.main(flags)
+    assert "runs/mine" in str(refusal.value)
 
 
 @pytest.mark.parametrize(
