@@ -302,7 +302,7 @@ def saves(monkeypatch):
 
 def test_a_save_that_hangs_ends_the_run_in_one_sentence(run, monkeypatch, saves):
     storage = threading.Event()
-    monkeypatch.setattr(layout, "write_checksums", lambda *_: storage.wait(60))
+    monkeypatch.setattr(layout, "write_checksums", lambda *_: storage.wait(600))
     checkpointer = Checkpointer(run, SaveCheckpointConfig(timeout=600, save_dataset=True))
     write = lambda folder: pathlib.Path(folder, "position").write_text("here")
     checkpointer.save(1, state(1), write)
@@ -312,7 +312,7 @@ def test_a_save_that_hangs_ends_the_run_in_one_sentence(run, monkeypatch, saves)
     assert "SaveCheckpointConfig.timeout is 600" in refusal.value.why
     assert not checkpointer.saving
     with refuses("checkpoint_2", kind=SaveError):  # before it copied
-        checkpointer.save(2, state(2), lambda _: storage.wait(60))
+        checkpointer.save(2, state(2), lambda _: storage.wait(600))
     closing = threading.Thread(target=checkpointer.close, daemon=True)
     closing.start()
     closing.join(20)
@@ -329,7 +329,7 @@ def test_a_save_that_fails_or_hangs_is_skipped_if_asked(run, caplog):
         raise OSError("refused")
 
     assert not checkpointer.save(1, state(1), refuse)
-    assert not checkpointer.save(2, state(2), lambda _: late.wait(60))
+    assert not checkpointer.save(2, state(2), lambda _: late.wait(600))
     assert caplog.text.count("could not be written") == 2
     assert all_steps(run) == []
     assert checkpointer.save(3, state(3))
