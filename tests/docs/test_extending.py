@@ -14,7 +14,7 @@ import seqio
 
 import gin
 
-# Registered before `example` remembers the registries, which it restores.
+# Registered before `example` remembers the names that it leaves.
 from fakes import toy
 from fakes.pages import blocks, section
 from t5x import gin_utils, models
@@ -34,7 +34,7 @@ def example(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     registries = (seqio.TaskRegistry, seqio.MixtureRegistry)
-    before = [dict(registry._REGISTRY) for registry in registries]
+    before = [{*registry.names()} for registry in registries]
     modules = []
 
     def write(heading: str, module: str | None = None):
@@ -52,7 +52,8 @@ def example(tmp_path, monkeypatch):
     for module in modules:
         sys.modules.pop(module, None)
     for registry, names in zip(registries, before, strict=True):
-        registry._REGISTRY = names
+        for name in {*registry.names()} - names:
+            registry.remove(name)
 
 
 def first_example(task: str) -> dict[str, np.ndarray]:

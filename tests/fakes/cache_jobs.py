@@ -1,6 +1,9 @@
 """Small jobs of tasks.cache, done in any order."""
 
+import contextlib
 import pathlib
+
+import seqio
 
 from tasks.cache import build, plan
 from tasks.cache.plan import CacheJob
@@ -15,6 +18,17 @@ def job(out, **settings) -> CacheJob:
 
 def finished(out, **settings) -> CacheJob:
     return job(out, lengths=tuple(LENGTHS.items()), epochs=2, **settings)
+
+
+@contextlib.contextmanager
+def global_caches(folders):
+    """Let seqio look for caches in these folders alone."""
+    before = [*seqio.utils.get_global_cache_dirs()]
+    seqio.utils.set_global_cache_dirs(folders)
+    try:
+        yield
+    finally:
+        seqio.utils.set_global_cache_dirs(before)
 
 
 def make(made: CacheJob, order=lambda items: items) -> dict:

@@ -12,7 +12,7 @@ import seqio
 import tensorflow as tf
 
 import gin
-from fakes.cache_jobs import LENGTHS, files, finished, job, make
+from fakes.cache_jobs import LENGTHS, files, finished, global_caches, job, make
 from fakes.refuses import refuses
 from t5x.input_pipeline.config import DatasetConfig
 from t5x.input_pipeline.stream import TrainStream
@@ -44,13 +44,13 @@ def of_tokens(tmp_path_factory):
 
 
 @pytest.fixture
-def reading(two_epochs, of_tokens, monkeypatch):
+def reading(two_epochs, of_tokens):
     """Both caches are found, as a gin file would have it."""
-    monkeypatch.setattr(seqio.utils, "_GLOBAL_CACHE_DIRECTORIES", [])
     paths = [two_epochs[0].out, of_tokens[0].out]
     with gin.unlock_config():
         gin.bind_parameter("tasks.cache.folders.paths", paths)
-    yield
+    with global_caches([]):
+        yield
     gin.clear_config()
 
 

@@ -10,7 +10,7 @@ import types
 import pytest
 import seqio
 
-from fakes.cache_jobs import LENGTHS, files, job, make
+from fakes.cache_jobs import LENGTHS, files, global_caches, job, make
 from fakes.paths import ROOT
 from fakes.refuses import refuses
 from tasks import corpora
@@ -113,22 +113,22 @@ def test_a_corpus_or_vocabulary_that_has_changed_is_refused(small, changed, comp
 
 
 @pytest.mark.parametrize("says", ["its vocabulary", "nothing"])
-def test_training_does_not_read_the_ids_of_another_vocabulary(small, says, monkeypatch):
+def test_training_does_not_read_the_ids_of_another_vocabulary(small, says):
     """The cache is complete, and the vocabulary is trained again before the run."""
     made = small.job()
     make(made)
-    monkeypatch.setattr(seqio.utils, "_GLOBAL_CACHE_DIRECTORIES", [made.out])
     read = lambda: seqio.TaskRegistry.get(made.task).get_dataset(LENGTHS, use_cached=True)
-    assert next(iter(read()))
-    small.model.write_bytes((ROOT / "data/ro_simple/ro_simple.model").read_bytes())
-    small.job()
-    if says == "nothing":  # as of a cache that seqio has made
-        pathlib.Path(made.folder, "job.json").unlink()
+    with global_caches([made.out]):
         assert next(iter(read()))
-    else:
-        with refuses("task cache_small") as refusal:
-            read()
-        assert "another vocabulary" in refusal.value.why
+        small.model.write_bytes((ROOT / "data/ro_simple/ro_simple.model").read_bytes())
+        small.job()
+        if says == "nothing":  # as of a cache that seqio has made
+            pathlib.Path(made.folder, "job.json").unlink()
+            assert next(iter(read()))
+        else:
+            with refuses("task cache_small") as refusal:
+                read()
+            assert "another vocabulary" in refusal.value.why
 
 
 def test_training_does_not_read_texts_that_were_normalized_otherwise(small, monkeypatch):

@@ -163,6 +163,12 @@ def test_a_position_is_resumed_exactly(name, tmp_path):
             np.testing.assert_array_equal(found[key], want[key])
 
 
+@pytest.fixture
+def no_global_caches():
+    with cache_jobs.global_caches([]):
+        yield
+
+
 def cache_of(out, **settings) -> CacheJob:
     lengths = (("inputs", 64), ("targets", 64))
     return dataclasses.replace(
@@ -170,11 +176,11 @@ def cache_of(out, **settings) -> CacheJob:
     )
 
 
-def test_a_cache_has_new_masks_each_epoch(tmp_path, monkeypatch):
+@pytest.mark.usefixtures("no_global_caches")
+def test_a_cache_has_new_masks_each_epoch(tmp_path):
     made = cache_of(tmp_path)
     counts = cache_jobs.make(made)["validation"]
     assert counts["epochs"][0] > 50
-    monkeypatch.setattr(seqio.utils, "_GLOBAL_CACHE_DIRECTORIES", [])
     with gin.unlock_config():
         gin.bind_parameter("tasks.cache.folders.paths", [made.out])
     try:
@@ -192,10 +198,10 @@ def test_a_cache_has_new_masks_each_epoch(tmp_path, monkeypatch):
     assert len({example["inputs"].tobytes() for example in found}) > 0.95 * len(found)
 
 
-def test_cached_tokens_are_masked_when_they_are_read(tmp_path, monkeypatch):
+@pytest.mark.usefixtures("no_global_caches")
+def test_cached_tokens_are_masked_when_they_are_read(tmp_path):
     made = dataclasses.replace(cache_jobs.job(tmp_path), task="ro_mini_masked_lm")
     cache_jobs.make(made)
-    monkeypatch.setattr(seqio.utils, "_GLOBAL_CACHE_DIRECTORIES", [])
     with gin.unlock_config():
         gin.bind_parameter("tasks.cache.folders.paths", [made.out])
     try:
