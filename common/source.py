@@ -186,7 +186,7 @@ class CorpusTask(seqio.Task):
     """A seqio task that can show its corpus."""
 
     open_rows = 1  # that packing fills at once: more where not every two examples fit a row
-    most_epochs: int | None = None  # limit for a training split that is read without end
+    most_epochs: int | None = None  # limit for a split that is read without end
     prefix = ""  # before every input, for programs that feed their own texts to the model
     labels: Callable[[], Mapping[str, str]] = dict  # see `labels_of`
 

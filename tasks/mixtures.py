@@ -61,7 +61,9 @@ def rates_of(sizes: Mapping[str, float], temperature: float = 1.0) -> dict[str, 
     """
     if not temperature > 0:
         raise UserError("temperature", temperature, "but must be above 0")
-    raised = {name: float(size) ** (1 / temperature) for name, size in sizes.items()}
+    # In proportion to the largest, since powers of the sizes themselves may be infinite or all 0.
+    largest = max(sizes.values())
+    raised = {name: (size / largest) ** (1 / temperature) for name, size in sizes.items()}
     return {name: rate / sum(raised.values()) for name, rate in raised.items()}
 
 
@@ -200,7 +202,7 @@ def _check_parts(name: str, parts: Sequence[str], phased: bool) -> None:
 
 
 def _bounded(name: str, epochs: int) -> str:
-    if not (isinstance(epochs, int) and epochs >= 1):
+    if isinstance(epochs, bool) or not (isinstance(epochs, int) and epochs >= 1):
         raise UserError(f"epochs of task {name!r}", epochs, "but must be an integer above 0")
     bounded = f"{name}_{epochs}_epochs"
     if bounded not in seqio.TaskRegistry.names():

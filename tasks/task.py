@@ -101,7 +101,7 @@ class Task(CorpusTask):
         numbers its epochs: a dataset that `Dataset.repeat` repeats after `Dataset.map` in parallel
         may lose the number of the next epoch if its position is saved near the end of one.
         """
-        if num_epochs is None and split == "train":
+        if num_epochs is None:
             num_epochs = self.most_epochs
         source_epochs: int | None = 1
         order = None

@@ -33,8 +33,8 @@ def tasks(tmp_path_factory):
     return names
 
 
-def stream(name, batch=16, shards=1):
-    cfg = DatasetConfig(name, LENGTHS, "train", batch, True, 0)
+def stream(name, batch=16, shards=1, split="train"):
+    cfg = DatasetConfig(name, LENGTHS, split, batch, True, 0)
     return TrainStream(cfg, seqio.EncDecFeatureConverter, (0, batch), 0, shards)
 
 
@@ -47,6 +47,15 @@ def test_temperature_evens_out_the_shares():
     assert mixtures.rates_of({"a": 90, "b": 10}, 2) == pytest.approx({"a": 0.75, "b": 0.25})
     with refuses("temperature"):
         mixtures.rates_of({"a": 1}, 0)
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1, 1e300])
+@pytest.mark.parametrize("temperature", [1e-3, 0.5, 1, 1e3])
+def test_shares_do_not_depend_on_the_unit_of_the_sizes(scale, temperature):
+    rates = mixtures.rates_of({"a": 3 * scale, "b": 2 * scale, "c": 3 * scale}, temperature)
+    assert rates == pytest.approx(mixtures.rates_of({"a": 3, "b": 2, "c": 3}, temperature))
+    assert sum(rates.values()) == pytest.approx(1)
+    assert rates["a"] == rates["c"] > rates["b"]
 
 
 def test_each_phase_has_shares_of_its_own_sizes():
@@ -177,11 +186,22 @@ def test_a_mixture_of_bounded_corpora_ends(tasks):
     assert 390 <= 16 * len(taken) <= 440 * 30 // 31
 
 
+def test_epochs_are_bounded_in_a_split_of_any_name(tmp_path):
+    (tmp_path / "small.jsonl").write_text("\n".join([json.dumps({"text": "a" * 30})] * 40))
+    source = CorpusSource(files={"small": str(tmp_path / "small.jsonl")})
+    corpora.add("mix_small", source, vocabularies.byt5(), "prefix_lm")
+    mixtures.add("mix_of_small", {"mix_small": 1}, epochs={"mix_small": 2})
+    with pytest.raises(ValueError, match=r"mix_of_small ends after"):
+        for _ in zip(range(20), stream("mix_of_small", split="small"), strict=False):
+            pass
+
+
 def test_impossible_mixtures_are_refused(tasks):
     with refuses("mixture 'mix_x'"):
         mixtures.add("mix_x", {tasks["a"]: 1}, epochs={"mix_other": 1})
-    with refuses(f"epochs of task {tasks['a']!r}", 0):
-        mixtures.add("mix_y", {tasks["a"]: 1}, epochs={tasks["a"]: 0})
+    for epochs in (0, True, 1.5):
+        with refuses(f"epochs of task {tasks['a']!r}", epochs):
+            mixtures.add("mix_y", {tasks["a"]: 1}, epochs={tasks["a"]: epochs})
 
 
 def test_fine_tunes_are_mixed_and_each_is_measured(tmp_path):
