@@ -27,6 +27,7 @@ _MORE = (
     "set --character_coverage of vocabulary.train nearer to 1, or --byte_fallback, if the text "
     "needs them; strays of other scripts may stay"
 )
+_MOST_IN_WORDS = 0.001  # share of a text that is in words not covered
 _STRAY_EVERY = 5_000  # letters or more, for a stray character of web pages
 
 Characters = collections.Counter[str]
@@ -78,11 +79,30 @@ def coverage(path: str, texts: Sequence[str], beside: str | None = None) -> list
         tokens_a_word += f"; {other[1]:.2f} with {beside or 'mT5'}"
     return [
         judged("characters not covered", not unknown, detail, _MORE, otherwise=WARNING),
+        *_unknown_words(encoder, texts, {*characters} - {*unknown}),
         *joined_words(encoder.normalize, characters),
         *_lost_characters(encoder, characters),
         judged("bytes a token", True, bytes_a_token),
         judged(f"tokens a {unit(texts)}", True, tokens_a_word),
     ]
+
+
+def _unknown_words(
+    encoder: _Encoder, texts: Sequence[str], covered: set[str]
+) -> Iterator[CheckResult]:
+    """Yield a check of words that are unknown as a whole, made of covered characters, if any."""
+    counts = collections.Counter(word for text in texts for word in text.split())
+    is_unknown = lambda word: encoder.unk_id in encoder.encode([word])[0]
+    if lost := [word for word in counts if covered.issuperset(word) and is_unknown(word)]:
+        size = lambda words: sum(len(word) * counts[word] for word in words)
+        share, longest = size(lost) / size(counts), max(lost, key=len)
+        detail = f"{share:.2%} of the text, such as {longest[:20]!r}… ({len(longest)} characters)"
+        to_set = (
+            "make it by vocabulary.train --kind byte_bpe, or write spaces between the words of the "
+            "text: WordPiece reads no word of more than 100 characters"
+        )
+        is_rare = share <= _MOST_IN_WORDS
+        yield judged("words not covered", is_rare, detail, to_set, otherwise=WARNING)
 
 
 def _shown(letters: Sequence[str], characters: Characters) -> str:

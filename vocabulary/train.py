@@ -44,6 +44,7 @@ from convert.formats.sentencepiece_model import (
     keep_character,
     write_model,
 )
+from tasks.text.normalize import is_letter
 from vocabulary import corpus, tokenizer_training
 from vocabulary.check import check_vocabulary
 from vocabulary.coverage import BESIDE_HELP, JOINER, coverage, writes_joiners
@@ -130,12 +131,12 @@ def train_vocabulary(
 
 
 def letters_of(lines: Iterable[str], size: int) -> str:
-    """Return the letters of a language, each in lower and upper case, sorted.
+    """Return the letters and marks of a language, each in lower and upper case, sorted.
 
-    These are the letters that occur `_OFTEN` times or more in `lines`, at most one for every
+    These are those that occur `_OFTEN` times or more in `lines`, at most one for every
     sixteen pieces of a vocabulary of `size`, the most frequent first.
     """
-    counts = collections.Counter(c for line in lines for c in line if c.isalpha())
+    counts = collections.Counter(c for line in lines for c in line if is_letter(c))
     frequent = [c for c, n in counts.most_common(size // 16) if n >= _OFTEN]
     cases = {case for c in frequent for case in (c, c.lower(), c.upper()) if len(case) == 1}
     return "".join(sorted(cases - {*REQUIRED_CHARACTERS}))

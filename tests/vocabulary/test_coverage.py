@@ -41,6 +41,18 @@ def test_in_scripts_without_blanks_tokens_are_counted_by_characters():
     assert rows(MINI, texts)["tokens a character"].figure == f"{tokens / len(texts[0]):.2f}"
 
 
+def test_words_too_long_to_be_read_are_named():
+    """Texts without spaces are such words, whose characters are all covered."""
+    sentence = "anaaremere" * 12
+    row = rows(WORDPIECE, [*TEXTS, sentence])["words not covered"]
+    assert (row.verdict, "(120 characters)" in row.figure) == (WARNING, True)
+    assert "byte_bpe" in row.to_set
+    rare = [sentence, "Ana are mere. " * 20_000]
+    assert rows(WORDPIECE, rare)["words not covered"].verdict == OK
+    for vocabulary, texts in ((WORDPIECE, TEXTS), (MINI, [sentence])):
+        assert "words not covered" not in rows(vocabulary, texts)
+
+
 def test_joiners_that_words_are_written_with_must_not_be_lost():
     joined = ["Ana are me\u200cre și pere."] * 50
     row = rows(MINI, joined)["zero-width joiners"]

@@ -117,6 +117,8 @@ def test_letters_of_a_language_become_pieces_in_both_cases(tmp_path):
     text = ["Příliš žluťoučký kůň úpěl ďábelské ódy"] * 20 + ["Ω"] * 19 + ["straße"] * 20
     assert set("ěščřžýáíéúůťďňóĚŠČŘŽÝÁÍÉÚŮŤĎŇÓß") >= set(train.letters_of(text, 2048))
     assert set("ěščřžĚŠČŘŽß") <= set(train.letters_of(text, 2048))
+    marks = ["नमस्ते दुनिया"] * 20 + ["كِتَابٌ"] * 20
+    assert set("्ािुेٌَِ") <= set(train.letters_of(marks, 2048))
     assert len(train.letters_of([chr(0x4E00 + i) * 30 for i in range(500)], 1024)) == 64
 
 
