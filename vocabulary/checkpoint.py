@@ -83,8 +83,6 @@ def open_pieces(args: argparse.Namespace) -> Pieces:
     Without --extra_ids, the gin of --checkpoint tells how many seqio adds.
     """
     path = files.download(args.model)
-    if os.path.isdir(inside := os.path.join(path, TokenizerPieces.in_run)):
-        path = inside
     if folder := files.find_tokenizer(path):
         return TokenizerPieces(folder)
     extra_ids = args.extra_ids
@@ -198,7 +196,7 @@ def _write_vocabulary(change: VocabularyChange, path: str, overwrite: bool = Fal
 
 
 def _rows_file(path: str) -> str:
-    return os.path.splitext(path)[0] + ".rows.json"
+    return path.removesuffix(".model") + ".rows.json"
 
 
 def write_run(

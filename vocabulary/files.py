@@ -14,6 +14,7 @@ from etils import epath
 from common.errors import UserError
 from convert import hub
 from convert.formats.sentencepiece_model import MODEL_FILES
+from convert.run.vocabulary import TOKENIZER
 
 _HUB_FILES = ["spiece.model", "*token*.json", "config.json"]
 
@@ -48,7 +49,8 @@ def find_model(path: str) -> str:
 def find_tokenizer(path: str) -> str | None:
     """Return the folder of a tokenizer.json, by a path or hub name; None for SentencePiece.
 
-    A folder with a SentencePiece model is T5's, whose tokenizer.json is made from the model.
+    A folder with a SentencePiece model is T5's, whose tokenizer.json is made from the model. The
+    run of an encoder has it in `tokenizer/`.
 
     Raises:
       UserError: a hub model cannot be read.
@@ -57,5 +59,9 @@ def find_tokenizer(path: str) -> str | None:
     if path.endswith("tokenizer.json"):
         return os.path.dirname(path) or "."
     folder = epath.Path(path)
-    names = [file.name for file in folder.iterdir()] if folder.is_dir() else []
-    return path if "tokenizer.json" in names and not {*MODEL_FILES} & {*names} else None
+    names = {file.name for file in folder.iterdir()} if folder.is_dir() else set()
+    if names.intersection(MODEL_FILES):
+        return None
+    if TOKENIZER in names:
+        return f"{path}/{TOKENIZER}"
+    return path if "tokenizer.json" in names else None

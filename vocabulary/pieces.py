@@ -58,7 +58,7 @@ class Pieces(abc.ABC):
     extra_ids = 0  # number of ids that seqio adds after them
     names: Sequence[str]  # name of each id, "" for an id without piece
     scores: Sequence[float]  # score of each id; equal ones where the kind has none
-    unk_id: int
+    unk_id: int  # -1 if every text can be spelled
     encode: Callable[[str], list[int]]  # gives the ids of a text of a corpus
     normalize: Callable[[str], str]  # gives what is cut into pieces
 
@@ -194,6 +194,9 @@ class SentencePieces(Pieces):
             if i not in self.sentinels:
                 model.pieces.append(self.model.pieces[i])
                 sources.append((i,))
+        ids = {old: new for new, (old,) in enumerate(sources)}
+        for role in ("pad_id", "eos_id", "unk_id", "bos_id"):
+            setattr(model.trainer_spec, role, ids.get(getattr(self.model.trainer_spec, role), -1))
         losses = np.linspace(0, _LOST_BY_ORDER, len(added)).tolist()
         for new, loss in zip(added, losses, strict=True):
             if len(new.name) == 1 and self.may_keep(new.name):
@@ -244,7 +247,7 @@ class VocabularyChange:
     def rows(self) -> Sources:
         """The sources of the embedding's rows: padded to a multiple of 128 with rows from unk."""
         unused = padded_rows(len(self.sources)) - len(self.sources)
-        return [*self.sources, *[(self.old.unk_id,)] * unused]
+        return [*self.sources, *[(max(self.old.unk_id, 0),)] * unused]
 
     def followed_by(self, later: "VocabularyChange") -> "VocabularyChange":
         """Return this change and a later one of its new vocabulary as one."""

@@ -71,7 +71,7 @@ class TokenizerPieces(Pieces):
         for i, (_, score) in enumerate([] if self.is_bpe else self.model["vocab"]):
             self.scores[i] = score
         unk = self.model.get("unk_token") if self.is_bpe else self.names[self.model["unk_id"] or 0]
-        self.unk_id = int(ids.get(unk, 0))
+        self.unk_id = int(ids.get(unk, -1))
         self.is_bytes = is_byte_level(content)
         self.tokenizer = tokenizer_of(json.dumps(content))
         self.tokenizer.encode_special_tokens = True
@@ -107,7 +107,7 @@ class TokenizerPieces(Pieces):
             letters |= {f"<0x{byte:02X}>" for byte in range(256)}
         special = {token["content"] for token in self.content["added_tokens"]}
         names = (letters & self.in_model) | special
-        return {self.unk_id} | {self.ids[name] for name in names}
+        return ({self.unk_id} - {-1}) | {self.ids[name] for name in names}
 
     def parts(self, i: int) -> set[int]:
         """Return `i` and the ids without which encoding would never give it."""

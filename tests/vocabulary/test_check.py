@@ -145,6 +145,12 @@ def test_quick_check_needs_neither_jax_nor_tensorflow():
 # --- of encoders
 
 
+def test_the_run_of_an_encoder_is_checked_by_its_tokenizer(tmp_path):
+    shutil.copytree(WORDPIECE, tmp_path / "tokenizer")
+    checks = [*check.check_vocabulary(str(tmp_path), 2048), check.same_ids(str(tmp_path), TEXTS)]
+    assert {row.verdict for row in checks} == {OK}, tables.table(checks)
+
+
 def test_a_tokenizer_without_a_mask_fails(tmp_path):
     folder = tokenizer_files.blanks_bpe(tmp_path, ("<pad>", "<bos>", "<eos>", "<unk>"))
     assert named(check.check_vocabulary(folder, 512)) == ["mask id"]

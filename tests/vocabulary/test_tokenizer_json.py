@@ -134,3 +134,27 @@ def test_an_encoder_changes_with_its_tokenizer(tmp_path, family, capsys):
 def test_wordpiece_is_refused_and_says_so(tmp_path):
     with refuses(tokenizer_files.WORDPIECE):
         trim.main([tokenizer_files.WORDPIECE, "--corpus", "x.txt", "--out", str(tmp_path / "a")])
+
+
+def test_folders_of_versions_have_tables_of_their_own(pieces, tmp_path):
+    (tmp_path / "text.txt").write_text("\n".join(LINES))
+    write_files(pieces.files(str(tmp_path / "old")))
+    for version in ("small-1.5", "small-1.6"):
+        words = [str(tmp_path / "old"), "--corpus", str(tmp_path / "text.txt")]
+        trim.main([*words, "--out", str(tmp_path / version)])
+        assert (tmp_path / f"{version}.rows.json").exists()
+
+
+def test_a_tokenizer_without_an_unknown_piece_has_no_unknown_text(tmp_path):
+    """Its first piece is one like the others."""
+    folder = tokenizer_files.blanks_bpe(tmp_path, ["!"])
+    pieces = TokenizerPieces(folder)
+    assert pieces.encode("!") == [0]
+    text = ["Ana are mere!", "!!!"]
+    usage, _ = trim.count_and_sample(pieces, text, 0)
+    change = trim.trim(pieces, usage)
+    assert pieces.lacks("!") == ()
+    assert len(change.rows) % 128 == 0
+    assert min(map(min, change.rows)) >= 0
+    sizes = sum(len(line.encode()) for line in text), sum(len(pieces.encode(t)) for t in text)
+    assert checkpoint.bytes_a_piece(pieces, text) == sizes[0] / sizes[1]

@@ -4,10 +4,13 @@ import pytest
 
 from common import tables
 from common.new_files import write_files
+from convert.formats.sentencepiece_model import read_model
+from fakes import small_vocabulary
 from fakes.paths import ROOT
 from fakes.refuses import refuses
 from vocabulary import trim
 from vocabulary.check import check_vocabulary
+from vocabulary.pieces import SentencePieces
 
 DATA = ROOT / "data" / "ro_mini"
 
@@ -59,3 +62,14 @@ def test_all_lines_are_counted_and_few_are_kept(pieces, lines):
     assert usage == trim.count_and_sample(pieces, lines, 0)[0]
     assert len(sample) == 10
     assert set(sample) <= set(lines)
+
+
+def test_special_ids_follow_their_pieces(lines, tmp_path):
+    """They need not be the first ones."""
+    path = small_vocabulary.train(tmp_path, "▁<extra_id_{}>", eos_id=299, texts=lines)
+    large = SentencePieces(read_model(path))
+    usage, _ = trim.count_and_sample(large, lines[:3], 0)
+    small = trim.trim(large, usage, 256).new
+    write_files(small.files(str(tmp_path / "trimmed.model")))
+    findings = check_vocabulary(str(tmp_path / "trimmed.model"), 256)
+    assert tables.passed(findings), tables.table(findings)
