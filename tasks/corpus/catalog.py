@@ -92,7 +92,7 @@ class Catalog:
         self._names: dict[str, str] | None = None
         if splits is not None:
             self._names = dict(splits) if isinstance(splits, Mapping) else {s: s for s in splits}
-            held_out.check(self._shares, self._names, with_files=files or ())
+            held_out.check(self._shares, self._names)
         self._listings: dict[str, Listing] = {}  # {split: Listing}, filled as splits are looked up
 
     @property

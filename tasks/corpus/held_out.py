@@ -22,13 +22,10 @@ _BETWEEN = b"\x1f"  # two texts of a document, as it is hashed
 Range = tuple[int, int]  # (first bucket, bucket after the last)
 
 
-def check(
-    shares: Mapping[str, float], splits: Iterable[str], with_files: Iterable[str] = ()
-) -> None:
+def check(shares: Mapping[str, float], splits: Iterable[str]) -> None:
     """Raise UserError unless shares are positive, leave some of 'train', and it exists.
 
-    Raise it also for a part called 'train' or as one of the splits `with_files`, which would not be
-    read.
+    Raise it also for a part called as one of the `splits`, which would not be read.
     """
     values = shares.values()
     if shares and not (min(values) > 0 and sum(values) < 1 and "train" in splits):
@@ -37,12 +34,12 @@ def check(
             dict(shares),
             "but must be shares above 0 that leave some of a split 'train'",
         )
-    if names := [name for name in shares if name in ("train", *with_files)]:
+    if names := [name for name in shares if name in splits]:
         raise UserError(
             "held_out",
             dict(shares),
-            f"but {names[0]!r} is a split with files of its own",
-            "leave it out, or call the part otherwise",
+            f"but {names[0]!r} is a split of its own",
+            "call the part otherwise, or leave it out here or in `splits`",
         )
 
 

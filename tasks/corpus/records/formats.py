@@ -273,7 +273,7 @@ def _missing_column(column: str, names: Iterable[str], file: CorpusFile) -> User
     return UserError(
         str(file),
         why=f"has no column {column!r}, only {columns}",
-        to_set="name one of them as the task's column, or by --column",
+        to_set="write one of them in its place",
     )
 
 

@@ -111,10 +111,12 @@ def test_what_is_held_out_of_another_split_is_not_of_one_with_files(tmp_path):
         {"files": {"train": "t.txt"}, "held_out": {"train": 0.9}},
         {"files": dict, "splits": ("train", "validation"), "held_out": SHARES},
         {"corpus": "user/open", "held_out": {"train": 0.9}},
+        {"corpus": "user/open", "splits": ("train", "validation"), "held_out": SHARES},
+        {"corpus": "/data", "splits": {"train": "all", "validation": "dev"}, "held_out": SHARES},
         {"corpus": "/data/t.txt", "held_out": {"train": 0.9}},
     ],
 )
-def test_a_part_that_would_hide_a_split_with_files_is_refused(settings):
+def test_a_part_that_would_hide_a_split_is_refused(settings):
     with refuses("held_out", settings["held_out"]):
         CorpusSource(**settings)
 

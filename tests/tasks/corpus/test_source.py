@@ -84,7 +84,7 @@ REFUSED = [  # (files, arguments, split, the setting at fault, what to set)
     ({"train.txt": b"\n\n"}, {}, "train", "{}/train.txt", ""),
     ({"train.csv": b"text\nma\xe7\xe3\np\xe3o\n"}, {}, "train", "{}/train.csv", "iconv"),
     *(
-        ({f"train.{kind}": kind}, {"column": "body"}, "train", f"{{}}/train.{kind}", "--column")
+        ({f"train.{kind}": kind}, {"column": "body"}, "train", f"{{}}/train.{kind}", "in its place")
         for kind in ("jsonl", "parquet", "csv")
     ),
 ]
