@@ -16,7 +16,7 @@ import seqio
 import tensorflow as tf
 from absl import logging
 
-from common.errors import first_line
+from common.errors import UserError, first_line
 from common.source import DEFAULT_READING, Reading
 from tasks import vocabularies
 from tasks.corpus import slices, tf_callbacks
@@ -37,11 +37,22 @@ def tokenize(
 
     Text that spells a sentinel ("<extra_id_0>") becomes the unknown id, so that a sentinel in the
     inputs is always a mask. A vocabulary without sentinels is accepted. Other features are dropped.
+
+    Raises:
+      UserError: the vocabulary has sentinels, but no unknown id.
     """
     vocabulary = output_features["targets"].vocabulary
     encode = batch_encoder(vocabulary)
     allowed = np.arange(vocabulary.vocab_size, dtype=np.int32)
-    allowed[list(vocabularies.sentinels_if_any(vocabulary))] = vocabulary.unk_id
+    if sentinels := vocabularies.sentinels_if_any(vocabulary):
+        if vocabulary.unk_id is None:
+            raise UserError(
+                "the vocabulary",
+                vocabularies.name_of(vocabulary),
+                "which has sentinels but no unknown token, that a text which spells one becomes",
+                "name its unk_token in the tokenizer_config.json beside it",
+            )
+        allowed[list(sentinels)] = vocabulary.unk_id
 
     count = count_pieces(vocabulary, reading)
 

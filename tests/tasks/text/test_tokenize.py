@@ -6,7 +6,9 @@ import seqio
 import tensorflow as tf
 
 from common.source import Reading
+from fakes import tokenizer_files
 from fakes.paths import ROOT
+from fakes.refuses import refuses
 from fakes.small_vocabulary import TEXTS, train
 from tasks import vocabularies
 from tasks.corpus.records import counts
@@ -31,6 +33,19 @@ def test_a_text_that_spells_a_sentinel_makes_none(tmp_path):
     (example,) = tokenize.tokenize(dataset, {"targets": feature}).as_numpy_iterator()
     assert example["targets"].max() < 300
     assert 2 in example["targets"]
+
+
+def test_sentinels_need_an_unknown_id_and_other_vocabularies_none(tmp_path):
+    for tokens in (["<pad>", "<eos>"], ["<pad>", "<eos>", "<extra_id_0>"]):
+        folder = tokenizer_files.blanks_bpe(tmp_path / str(len(tokens)), tokens)
+        feature = seqio.Feature(TokenizerVocabulary(folder))
+        dataset = tf.data.Dataset.from_tensors({"text": "Ana are mere"})
+        if len(tokens) == 3:
+            with refuses("the vocabulary", f"{folder}/tokenizer.json"):
+                tokenize.tokenize(dataset, {"targets": feature})
+            continue
+        (example,) = tokenize.tokenize(dataset, {"targets": feature}).as_numpy_iterator()
+        assert example["targets"].tolist() == feature.vocabulary.encode("Ana are mere")
 
 
 def wordpiece(folder):
