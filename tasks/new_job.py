@@ -141,16 +141,22 @@ def open_rows(
     source = Rows(**options)
     if shares := validation.held_out(source):
         options["held_out"] = dict(shares)
-        if (share := held_share(source, shares)) > MOST_HELD_OUT:
-            raise UserError(
-                "--group" if group else "--inputs",
-                group or inputs,
-                f"whose texts are too few to share the rows out: {share:.0%} of them would be held "
-                "out",
-                "name a column of more texts with --group, or give rows for validation in a split "
-                "of their own",
-            )
+        check_held_out(source, shares, inputs, group)
     return JobRows(options, classes, prefix, repeated(source, is_held_out=bool(shares)))
+
+
+def check_held_out(
+    source: Rows, shares: Mapping[str, float], inputs: str, group: str | None
+) -> None:
+    """Raise UserError if shares of the inputs or groups hold out most of the rows."""
+    if (share := held_share(source, shares)) > MOST_HELD_OUT:
+        raise UserError(
+            "--group" if group else "--inputs",
+            group or inputs,
+            f"whose texts are too few to share the rows out: {share:.0%} of them would be held out",
+            "name a column of more texts with --group, or give rows for validation in a split of "
+            "their own",
+        )
 
 
 def held_share(source: Rows, shares: Mapping[str, float]) -> float:
@@ -219,10 +225,11 @@ def look_at(name: str, start: PretrainedT5, rows: JobRows) -> Sample:
     Raises:
       UserError: the rows cannot be read, or the vocabulary cannot write their targets.
     """
+    shared = (name, rows.source, start.vocabulary)
     if rows.classes:
-        classification.add(name, rows.source, start.vocabulary, prefix=rows.prefix)
+        classification.add(*shared, prefix=rows.prefix, cedilla=start.lacks_cedillas)
     else:
-        text_to_text.add(name, rows.source, start.vocabulary, rows.prefix, METRICS)
+        text_to_text.add(*shared, rows.prefix, METRICS, cedilla=start.lacks_cedillas)
     try:
         sample = draw(seqio.TaskRegistry.get(name), "train")
     finally:
@@ -281,6 +288,8 @@ def main(argv: list[str] | None = None) -> None:
     texts = (flags.inputs, flags.targets, flags.label)
     rows = open_rows(flags.rows, *texts, flags.prefix or "", flags.group)
     recipe = FinetuningRecipe(flags.name, start, rows, look_at(flags.name, start, rows))
+    if recipe.held_out != rows.arguments.get("held_out", {}):
+        check_held_out(rows.source, recipe.held_out, flags.inputs, flags.group)
     print(printable(recipe.report(write(recipe.files(), ROOT, flags.overwrite))))
 
 

@@ -63,6 +63,12 @@ class PretrainedT5(NamedTuple):
         return self.network.get("emb_dim", NARROW) < NARROW
 
     @property
+    def lacks_cedillas(self) -> bool:
+        """Whether it has Romanian ș but not ş, as one that was trained with cedilla=True."""
+        is_unknown = lambda letter: self.vocabulary.unk_id in self.vocabulary.encode(letter)
+        return is_unknown("ş") and not is_unknown("ș")
+
+    @property
     def vocabulary_code(self) -> str:
         """Python that makes the vocabulary."""
         if not self.vocabulary_file:
@@ -183,6 +189,8 @@ class FinetuningRecipe(NamedTuple):
             settings.append(f"metrics={python(METRICS)},")
         if self.rows.prefix:
             settings.append(f"prefix={quoted(self.rows.prefix)},")
+        if self.start.lacks_cedillas:
+            settings.append("cedilla=True,")
         return fill(
             "finetune.py",
             docstring=docstring(f"{about}."),

@@ -30,6 +30,8 @@ from t5x import gin_utils
 from t5x.start.vocabulary import verify_matching_vocabs
 from t5x.train import train
 from tasks import new_job
+from tasks.corpus import held_out
+from tasks.corpus.records.documents import Columns
 from tasks.scaffold import files, finetuning
 from tasks.scaffold.starting_model import FAMILIES as FAMILIES_BY_TYPE
 
@@ -279,6 +281,36 @@ def test_few_groups_never_hold_most_of_the_rows_out(flag, seed, tmp_path):
     count = lambda split: sum(1 for _ in source.get_dataset(split, shuffle=False))
     assert count("train") + count("validation") == 100
     assert count("train") == 90
+
+
+def test_a_larger_share_does_not_hold_most_of_the_rows_out_either(folders):
+    """Of 300 rows more than the usual share is held out, and the group of nearly all is in it."""
+    column = Columns({"inputs": "of"})
+    bucket = lambda name: held_out.hashes([(name.encode(),)], column)[0]
+    names = [f"group {n}" for n in range(200)]
+    small = next(name for name in names if bucket(name) < 1000)
+    large = next(name for name in names if 1000 < bucket(name) < 1500)
+    rows = [{**row, "of": small if n < 3 else large} for n, row in enumerate(ROWS)]
+    (folders / "grouped.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    words = "--rows grouped.jsonl --inputs text --targets upper --group of --from own"
+    with refuses("--group", "of"):
+        new_job.main(["mine", *words.split()])
+    assert not (folders / "root/tasks/mine.py").exists()
+
+
+@pytest.mark.parametrize("letter", ["ș", "ş"])
+def test_cedillas_are_rewritten_for_a_model_that_has_only_commas(letter, folders, monkeypatch):
+    texts = [f"{n} {letter}i {text[:60]}" for n, text in enumerate(small_vocabulary.TEXTS)]
+    small_vocabulary.train(folders / "own", texts=texts * 9, character_coverage=1.0)
+    (folders / "own/small.model").replace(folders / "own/vocabulary.model")
+    rows = [{"text": f"{n} şi", "targets": "1 şi"} for n in range(300)]
+    (folders / "cedillas.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    words = f"--rows cedillas.jsonl --inputs text --targets targets --from {folders / 'own'}"
+    new_job.main(["mine", *words.split()])
+    cfg = run_of(folders, monkeypatch)["train_dataset_cfg"]
+    row = next(cfg.provider.get_dataset(cfg.task_feature_lengths).as_numpy_iterator())
+    assert row["targets_pretokenized"].decode() == f"1 {letter}i"
+    assert 2 not in row["targets"]
 
 
 @pytest.mark.parametrize("rows", [50, 120, 400, 1000])
