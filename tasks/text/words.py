@@ -4,8 +4,8 @@
     words("今天很好。 ดีมาก")       # ["今", "天", "很", "好", "。", "ดี", "ม", "า", "ก"]
 
 Scripts without blanks between words are those whose lines Unicode breaks between any characters, or
-by a dictionary (UAX 14, classes ID and SA). Marks, such as vowel signs, belong to the character
-before.
+by a dictionary (UAX 14, classes ID and SA), and Tibetan, whose dots end syllables. Marks, such as
+vowel signs, belong to the character before.
 """
 
 import re
@@ -20,6 +20,7 @@ _SYLLABLES = [
     *((0x3041, 0x30FF), (0x31F0, 0x31FF), (0xFF66, 0xFF9F)),  # kana
     (0xA000, 0xA4CF),  # Yi
     *((0x0E01, 0x0E7F), (0x0E81, 0x0EFF)),  # Thai, Lao
+    (0x0F00, 0x0FFF),  # Tibetan
     *((0x1000, 0x109F), (0xA9E0, 0xA9FF), (0xAA60, 0xAA7F)),  # Myanmar
     (0x1780, 0x17FF),  # Khmer
     *((0x1950, 0x19DF), (0x1A20, 0x1AAF), (0xAA80, 0xAADF), (0x11700, 0x1174F)),  # Tai scripts

@@ -47,6 +47,16 @@ class Alphabet:
         """Return `text` without the language's diacritics, letter for letter."""
         return replace_letters(text, self.bases)
 
+    def lower(self, text: str) -> str:
+        """Return `text` in small letters, in Turkish ı for I and i for İ."""
+        if "İ" in self.bases:
+            text = text.replace("I", "ı").replace("İ", "i")
+        return text.lower()
+
+    def upper(self, text: str) -> str:
+        """Return `text` in capitals, in Turkish İ for i."""
+        return (text.replace("i", "İ") if "İ" in self.bases else text).upper()
+
     def transfer(self, decoded: str, text: str) -> str:
         """Return `text` with the diacritics that `decoded` has on the same letters.
 

@@ -2,7 +2,7 @@
 
     scores(["mâine"], ["maine"], "ro")   # word_accuracy 0.0, letter_accuracy 0.8, recall 0.0, …
     table = frequent_forms(texts, "ro")  # {"Fata": "Fata", "fata": "fața", …}
-    frequent(["fata"], table)            -> ["fața"]
+    frequent(["fata"], table, "ro")      -> ["fața"]
 
 A target's words (runs of letters) are compared with the output's words of the same bare letters at
 the same place. A word missing from the output is wrong, with all its letters; surplus words count
@@ -98,19 +98,20 @@ def frequent_forms(texts: Iterable[str], language: str) -> dict[str, str]:
 
     A word is also listed in small letters, with all its spellings counted together.
     """
-    bare = alphabet(language).bare
+    letters = alphabet(language)
     counts: dict[str, collections.Counter] = collections.defaultdict(collections.Counter)
     for text in texts:
         for word in _WORD.findall(text):
-            for form in {word, word.lower()}:
-                counts[bare(form)][form] += 1
+            for form in {word, letters.lower(word)}:
+                counts[letters.bare(form)][form] += 1
     return {
         word: min(forms, key=lambda form: (-forms[form], form)) for word, forms in counts.items()
     }
 
 
-def frequent(texts: Sequence[str], forms: WordForms) -> list[str]:
+def frequent(texts: Sequence[str], forms: WordForms, language: str) -> list[str]:
     """Return bare texts with each word in its most frequent form, with the word's capitals."""
+    upper = alphabet(language).upper
 
     def form(match: re.Match) -> str:
         word = match[0]
@@ -120,7 +121,7 @@ def frequent(texts: Sequence[str], forms: WordForms) -> list[str]:
         if len(small) != len(word):
             return word
         capitals = zip(small, map(str.isupper, word), strict=True)
-        return "".join(letter.upper() if is_upper else letter for letter, is_upper in capitals)
+        return "".join(upper(letter) if is_upper else letter for letter, is_upper in capitals)
 
     return [_WORD.sub(form, text) for text in texts]
 
@@ -138,7 +139,7 @@ def metric(language: str, forms: Callable[[], WordForms] | None = None) -> Calla
         try:
             # A run calls metrics without texts to learn their names; then nothing is read.
             if forms:
-                baselines["frequent"] = frequent(bare, forms() if bare else {})
+                baselines["frequent"] = frequent(bare, forms() if bare else {}, language)
         except ValueError as error:
             logging.warning("frequent_word_accuracy is not measured: %s", error)
         metrics = scores(targets, predictions, language)

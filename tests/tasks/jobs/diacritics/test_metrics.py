@@ -81,9 +81,15 @@ def test_the_most_frequent_form_wins_and_keeps_capitals():
     assert table["si"] == "și"
     assert table["fata"] == "fata"  # twice against fată once, small letters counted together
     assert table["Fata"] == "Fată"
-    assert frequent(["Si Tie, ba tie 5"], table) == ["Și Ție, ba ție 5"]
+    assert frequent(["Si Tie, ba tie 5"], table, "ro") == ["Și Ție, ba ție 5"]
     for text in ("ca că", "că ca"):  # a tie goes to the first in the alphabet
         assert frequent_forms([text], "ro")["ca"] == "ca"
+
+
+def test_turkish_words_keep_the_dots_of_their_capitals():
+    table = frequent_forms(["İstanbul ılık IŞIK"], "tr")
+    bare = ["Istanbul ISTANBUL Ilik Isik ISIK isik"]
+    assert frequent(bare, table, "tr") == ["İstanbul İSTANBUL Ilık Işık IŞIK ışık"]
 
 
 def test_the_metric_is_reported_with_its_baselines():
