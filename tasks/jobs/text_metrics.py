@@ -15,12 +15,12 @@
 | span_f1 | named spans, 0..1, with precision and recall | | 1 |
 
 exact_match, cer, wer and span_f1 compare in NFKC with single spaces: SentencePiece writes "…" as
-three dots, which no model could avoid. BLEU, chrF and ROUGE compare the texts as they are, so that
-their numbers equal the libraries'. ROUGE's words are runs of letters, digits, underscores and
-marks such as the vowel signs of Hindi, with a letter or digit among them; other words are what
-spaces surround. In scripts without spaces, such as Chinese and Thai, every character is a word
-(`tasks.text.words`), for BLEU if most words of the targets are such. Every function returns the
-same names if there are no texts.
+three dots, and marks of direction as spaces, which no model could avoid. BLEU, chrF and ROUGE
+compare the texts as they are, so that their numbers equal the libraries'. ROUGE's words are runs of
+letters, digits, underscores and marks such as the vowel signs of Hindi, with a letter or digit
+among them; other words are what spaces surround. In scripts without spaces, such as Chinese and
+Thai, every character is a word (`tasks.text.words`), for BLEU if most words of the targets are
+such. Every function returns the same names if there are no texts.
 """
 
 import collections
@@ -39,6 +39,8 @@ from tasks.text.words import unspaced_share, words
 
 ROUGE = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 SPANS, NO_SPANS = " $$ ", "none"  # "PER: Ion Popescu $$ LOC: Cluj"
+# Zero-width space, marks of direction and byte order mark, which SentencePiece makes spaces.
+_SPACES = dict.fromkeys(map(ord, "\u200b\u200e\u200f\ufeff"), " ")
 Metric = Callable[..., Mapping[str, Any]]
 
 
@@ -178,8 +180,8 @@ def _both(targets, predictions) -> tuple[list[str], list[str]]:
 
 
 def spelled(text: str) -> str:
-    """Return a text in NFKC with single spaces."""
-    return " ".join(unicodedata.normalize("NFKC", text).split())
+    """Return a text in NFKC with single spaces, also for marks of direction."""
+    return " ".join(unicodedata.normalize("NFKC", text).translate(_SPACES).split())
 
 
 class UnicodeTokenizer:

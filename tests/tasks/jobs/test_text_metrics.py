@@ -5,6 +5,7 @@ import sacrebleu
 from rouge_score import rouge_scorer
 
 from fakes.refuses import refuses
+from tasks import vocabularies
 from tasks.jobs import text_metrics
 from tasks.jobs.text_metrics import ROUGE, UnicodeTokenizer, rouge, rouge_english, span_f1
 from tasks.text import sentence_split
@@ -169,3 +170,14 @@ def test_metrics_that_do_not_fit_are_refused(metrics, setting, value, named):
     with refuses(setting, value) as refusal:
         text_metrics.functions(metrics)
     assert named in refusal.value.why
+
+
+@pytest.mark.parametrize("mark", ["\u200b", "\u200e", "\u200f", "\ufeff"])
+def test_marks_that_sentencepiece_makes_spaces_cost_nothing(mark):
+    """A model whose vocabulary reads them so writes none."""
+    tokenizer = vocabularies.sentencepiece(vocabularies.ro_mini_model).tokenizer
+    target = f"{mark}Ana are{mark} mere{mark}"
+    written = tokenizer.decode(tokenizer.encode(target))
+    assert text_metrics.exact_match([target], [written])["exact_match"] == 1
+    assert text_metrics.cer([target], [written])["cer"] == 0
+    assert text_metrics.span_f1([f"PER: {target}"], [f"PER: {written}"])["span_f1"] == 1
