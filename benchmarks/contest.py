@@ -337,7 +337,8 @@ def draw(results: Mapping[Trial, dict], budget: float, path: pathlib.Path) -> No
     for i, name in enumerate(ROWS):
         lines = [results[t] for t in sweep(name, results, budget)[1] if t in results]
         if curves := [line["curve"] for line in lines if line["curve"]]:
-            axis.plot(*np.mean(curves, axis=0).T, f"C{i}-o", label=name, ms=3)
+            line = "-" if i < 10 else "--"  # there are ten colours
+            axis.plot(*np.mean(curves, axis=0).T, f"C{i}{line}o", label=name, ms=3)
         elif lines and math.isfinite(lines[0]["value"]):
             axis.axhline(lines[0]["value"], color=f"C{i}", ls=":", label=name)
     axis.set(xlabel="FLOP", ylabel="bits a byte of held-out novels")
