@@ -61,9 +61,7 @@ def rates_of(sizes: Mapping[str, float], temperature: float = 1.0) -> dict[str, 
     """
     if not temperature > 0:
         raise UserError("temperature", temperature, "but must be above 0")
-    # In proportion to the largest, since powers of the sizes themselves may be infinite or all 0.
-    largest = max(sizes.values())
-    raised = {name: (size / largest) ** (1 / temperature) for name, size in sizes.items()}
+    raised = {name: float(size) ** (1 / temperature) for name, size in sizes.items()}
     return {name: rate / sum(raised.values()) for name, rate in raised.items()}
 
 

@@ -49,15 +49,6 @@ def test_temperature_evens_out_the_shares():
         mixtures.rates_of({"a": 1}, 0)
 
 
-@pytest.mark.parametrize("scale", [1e-300, 1, 1e300])
-@pytest.mark.parametrize("temperature", [1e-3, 0.5, 1, 1e3])
-def test_shares_do_not_depend_on_the_unit_of_the_sizes(scale, temperature):
-    rates = mixtures.rates_of({"a": 3 * scale, "b": 2 * scale, "c": 3 * scale}, temperature)
-    assert rates == pytest.approx(mixtures.rates_of({"a": 3, "b": 2, "c": 3}, temperature))
-    assert sum(rates.values()) == pytest.approx(1)
-    assert rates["a"] == rates["c"] > rates["b"]
-
-
 def test_each_phase_has_shares_of_its_own_sizes():
     found = mixtures.phases_of({"a": [(0, 3), (10, 1)], "b": [(0, 0), (10, 2), (20, 0)], "c": 1})
     assert found == {
