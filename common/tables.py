@@ -78,6 +78,12 @@ def counted(number: float, noun: str, spec: str = ",") -> str:
     return f"{text} {noun if text == '1' else plural}"
 
 
+def first_names(names: Sequence[str], most: int) -> str:
+    """Return the first `most` names, and how many more there are: `a, b and 7 more`."""
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
 def data_size(number: float) -> str:
     """Return a number of bytes with a decimal unit that fits: `12 B`, `1.11 KB`, `24 GB`."""
     for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("KB", 1e3)):

@@ -19,7 +19,6 @@ import dataclasses
 import itertools
 import shutil
 import tempfile
-from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +27,7 @@ from common import arguments, small_files
 from common.errors import UserError, first_line
 from common.new_files import staged_folder
 from common.printable import printable
+from common.tables import first_names
 from convert import atomic_output, hub, sizes, tokenizer, weight_map
 from convert.formats import safetensors_writer
 from convert.formats.hf_checkpoint_reader import HfCheckpoint, read_json, weights_file
@@ -131,13 +131,8 @@ def _print_lost(model: HfCheckpoint, tokens: list[str]) -> None:
     if tokens:
         print(
             f"{model.folder} adds tokens that the run's vocabulary lacks, so that their text has "
-            f"other ids: {_enumeration(map(repr, tokens))}."
+            f"other ids: {first_names([*map(repr, tokens)], _MOST_NAMED)}."
         )
-
-
-def _enumeration(names: Iterable[str]) -> str:
-    first, rest = [*names][:_MOST_NAMED], [*names][_MOST_NAMED:]
-    return ", ".join(first) + (f" and {len(rest)} more" if rest else "")
 
 
 def _write_generation(model: HfCheckpoint, run_folder: Path, eos_id: int) -> set[str]:
@@ -204,7 +199,7 @@ def write_checkpoint(
         if dropped := sizes.unknown(model.config, network) - generation:
             print(
                 f"{folder} has settings in its config.json that are not kept: "
-                f"{printable(_enumeration(sorted(dropped)))}."
+                f"{printable(first_names(sorted(dropped), _MOST_NAMED))}."
             )
         path = write_run(temporary, step, arrays, network, extra_ids)
         check_written(path, arrays)

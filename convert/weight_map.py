@@ -18,6 +18,7 @@ from typing import NamedTuple, TypeAlias, TypeVar
 import numpy as np
 
 from common.errors import UserError
+from common.tables import first_names
 from convert.sizes import BertSizes, ModernBertSizes, Sizes, T5Gemma2Sizes, T5Sizes
 from t5x.checkpointing.lazy_array import LazyArray
 
@@ -294,8 +295,8 @@ def _guard(
         sorted(shapes.keys() - tensors_by_name),
         sorted(tensors_by_name.keys() - shapes),
     )
-    reasons = [f"no rule takes its {_first_names(unknown)}"] if unknown else []
-    reasons += [f"it lacks {_first_names(missing)}"] if missing else []
+    reasons = [f"no rule takes its {first_names(unknown, 2)}"] if unknown else []
+    reasons += [f"it lacks {first_names(missing, 2)}"] if missing else []
     for name, shape in shapes.items() if not reasons else ():
         if tuple(shape) != (needed := shape_of(tensors_by_name[name])):
             fields = ", ".join(map(sizes.axis_fields, tensors_by_name[name].letters))
@@ -308,11 +309,6 @@ def _guard(
             f"{sizes.summary()}): {', and '.join(reasons)}",
             to_set=advice,
         )
-
-
-def _first_names(names: list[str]) -> str:
-    rest = f" and {len(names) - 2} more" if len(names) > 2 else ""
-    return ", ".join(names[:2]) + rest
 
 
 _OTHER_NAMES = {

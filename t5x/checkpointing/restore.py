@@ -17,7 +17,7 @@ import concurrent.futures
 import os
 import re
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -26,6 +26,7 @@ import numpy as np
 from absl import logging
 
 from common.errors import UserError
+from common.tables import first_names
 from t5x.array_types import PyTree
 from t5x.checkpointing import checksums, layout, reader
 from t5x.checkpointing.config import AssignmentMap, RestoreCheckpointConfig
@@ -92,7 +93,7 @@ def restore(
     absent = [n for n in matched.leaves if n not in flat]
     if absent:
         if initial is None:
-            why = f"lacks {_several(absent)}, and no initial values are given"
+            why = f"lacks {first_names(absent, 3)}, and no initial values are given"
             raise UserError(path, why=why, to_set=RESTORE_ANOTHER)
         values = by_name(initial())
         flat |= {name: values[name] for name in absent}
@@ -175,12 +176,12 @@ def match(
                 to_set=f"set network.T5Config.own_relative_bias = {own_table in arrays}",
             )
         remedy = _remedy(config, "fallback_to_scratch = True to start these from scratch")
-        raise UserError(path, why=f"lacks {_several(missing)}", to_set=remedy)
+        raise UserError(path, why=f"lacks {first_names(missing, 3)}", to_set=remedy)
     # 3. Parameters that the model lacks are ignored, if that is allowed.
     taken = set(sources.values()) | leaves.keys()
     ignored = sorted(n for n in arrays if _is_parameter(n) and n not in taken)
     if ignored and (config is None or config.strict):
-        why = f"has {_several(ignored)}, which the model does not have"
+        why = f"has {first_names(ignored, 3)}, which the model does not have"
         raise UserError(path, why=why, to_set=_remedy(config, "strict = False to ignore these"))
     # 4. Shapes must agree.
     _check_shapes(path, arrays, sources, leaves)
@@ -238,7 +239,7 @@ def _assign(
                 raise UserError(
                     "RestoreCheckpointConfig.assignment_map",
                     why=f"sends {name} to {source}, which the checkpoint lacks",
-                    to_set=f"send it to one that it has, such as {_several(sorted(arrays))}",
+                    to_set=f"send it to one that it has, such as {first_names(sorted(arrays), 3)}",
                 )
             break
         else:
@@ -250,7 +251,7 @@ def _assign(
             raise UserError(
                 "RestoreCheckpointConfig.assignment_map",
                 why=f"has {pattern!r}, which matches no name of the model fully",
-                to_set=f"match one that it has, such as {_several(sorted(leaves))}",
+                to_set=f"match one that it has, such as {first_names(sorted(leaves), 3)}",
             )
     return sources, initial
 
@@ -379,8 +380,3 @@ def by_name(tree: PyTree) -> dict[str, Any]:
 
 def _is_parameter(name: str) -> bool:
     return name.startswith("target/")
-
-
-def _several(names: Sequence[str]) -> str:
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return ", ".join(names[:3]) + more

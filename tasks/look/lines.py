@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 import seqio
 
 from common.source import labels_of
-from common.tables import CheckResult, counted, data_size, fails, ok, warning
+from common.tables import CheckResult, counted, data_size, fails, first_names, ok, warning
 from tasks import vocabularies
 from tasks.corpus.records.counts import CODED, EXTRA_COPIES, NOTES, SKIPS
 from tasks.corpus.records.formats import contents_of
@@ -78,9 +78,8 @@ def files(sample: Sample) -> CheckResult:
         to_set = "set `files` of the source to those that are data"
         return warning(f"{figure}: formats are mixed", to_set)
     if others := overview.passed_over:
-        names = [f"{url.rsplit('/', 1)[-1]} ({why})" for url, why in others[:_PASSED_OVER]]
-        more = f" and {len(others) - len(names):,} more" if len(others) > len(names) else ""
-        figure += f"; passed over: {', '.join(names)}{more}"
+        names = [f"{url.rsplit('/', 1)[-1]} ({why})" for url, why in others]
+        figure += f"; passed over: {first_names(names, _PASSED_OVER)}"
     if question := overview.question:
         return warning(f"{figure}; {question.why}", question.to_set)
     return ok(figure)
@@ -106,10 +105,9 @@ def records(sample: Sample) -> CheckResult:
     details = ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in numbers.items())
     figure += f": {details}" if details else ""
     if labels := sample.unknown_labels:
-        names = ", ".join(f"{label!r} × {n:,}" for label, n in labels[:_LABELS])
-        more = f" and {len(labels) - _LABELS:,} more" if len(labels) > _LABELS else ""
+        names = [f"{label!r} × {n:,}" for label, n in labels]
         return warning(
-            f"{figure}; labels that are no class: {names}{more}",
+            f"{figure}; labels that are no class: {first_names(names, _LABELS)}",
             "set `labels` or `classes` of the task to all, unless those rows should go",
         )
     unusable = sum(reasons.get(reason, 0) for reason in _UNUSABLE) > MOST_UNUSABLE * read
@@ -237,8 +235,7 @@ def labels(sample: Sample) -> CheckResult:
         counts.update(row["targets"] for row in sample.documents)
     shares = {name: n / counts.total() for name, n in counts.most_common()}
     names = [f"{name} {share:.1%}" for name, share in shares.items()]
-    more = f" and {len(names) - _LABELS:,} more" if len(names) > _LABELS else ""
-    figure = f"{', '.join(names[:_LABELS])}{more}" or "none"
+    figure = first_names(names, _LABELS) or "none"
     if sample.pairs_by_label and min(shares.values()) < FEWEST_OF_A_LABEL:
         return warning(
             figure,

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from common.tables import CheckResult, ok, warning
+from common.tables import CheckResult, first_names, ok, warning
 
 MOST_ODD = 0.01  # share of the documents
 MOST_DUPLICATES, MOST_ALIKE, MOST_EVEN = 0.1, 0.2, 0.5  # share of the documents
@@ -147,10 +147,9 @@ def script(character: str) -> str:
 
 
 def named(characters: Sequence[str], counts: Mapping[str, int], most: int = _SHOWN) -> str:
-    """Return characters with their code points and counts, "ş U+015F × 12, and 3 more"."""
-    names = [f"{_printable(c)} U+{ord(c):04X} × {counts[c]:,}".strip() for c in characters[:most]]
-    rest = len(characters) - len(names)
-    return ", ".join(names) + (f", and {rest:,} more" if rest else "")
+    """Return characters with their code points and counts, "ş U+015F × 12 and 3 more"."""
+    names = [f"{_printable(c)} U+{ord(c):04X} × {counts[c]:,}".strip() for c in characters]
+    return first_names(names, most)
 
 
 def _printable(character: str) -> str:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import seqio
 
 from common.new_files import commit_command
-from common.tables import counted
+from common.tables import counted, first_names
 from tasks.corpus.storage.names import portable_path
 from tasks.look.sample import Sample
 from tasks.rows import Rows
@@ -286,7 +286,7 @@ class FinetuningRecipe(NamedTuple):
             corpus = f"{corpus.partition(';')[0]}; {share:.1%} held out as 'validation'"
         lines = [corpus, *filter(None, [self.rows.repeated])]
         if classes:
-            lines.append(f"{len(classes)} classes: {first_names(classes)}")
+            lines.append(f"{len(classes)} classes: {first_names(classes, most=10)}")
         for side, text in sample.documents[0].items():
             lines.append(f"the first {side}: {first_characters(text)}")
         for side, sizes in sample.histograms.items():
@@ -308,9 +308,3 @@ def first_characters(text: str, most: int = 80) -> str:
     """Return the beginning of a text in one line."""
     line = " ".join(text.split())
     return line if len(line) <= most else f"{line[:most]} …"
-
-
-def first_names(names: Sequence[str], most: int = 10) -> str:
-    """Return the first names, and how many more there are."""
-    more = f" and {len(names) - most:,} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
