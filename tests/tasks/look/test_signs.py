@@ -141,4 +141,4 @@ def test_little_text_is_not_judged():
 
 def test_characters_are_named_with_code_points_and_counts():
     counts = {"ş": 12, "\u0301": 1, "☃": 3}
-    assert signs.named([*counts], counts, 2) == "ş U+015F × 12, U+0301 × 1, and 1 more"
+    assert signs.named([*counts], counts, 2) == "ş U+015F × 12, U+0301 × 1 and 1 more"
