@@ -1,11 +1,12 @@
 """Check MODEL_DIR, describe the run in it, and compare a resumed run with that description.
 
-The description is `model-info.txt` (parameters, optimizer), `labels.json`, `inference.json` and a
-copy of the vocabulary. A run that resumes with other classes is refused, and one that resumes, or
-goes on from another run, with another vocabulary.
+The description is `model-info.txt` (parameters, optimizer, network), `labels.json`,
+`inference.json` and a copy of the vocabulary. A run that resumes with another network or other
+classes is refused, and one that resumes, or goes on from another run, with another vocabulary.
 """
 
 import contextlib
+import dataclasses
 import json
 import os
 import pathlib
@@ -37,6 +38,10 @@ _UNANSWERED = (tf.errors.UnavailableError, tf.errors.DeadlineExceededError, tf.e
 DESCRIPTION = "model-info.txt"
 _LABELS, _INFERENCE = "labels.json", "inference.json"
 _TOKENIZER = "tokenizer/tokenizer.json"
+# Settings of a network that change neither what it computes nor what its checkpoints hold, but for
+# rounding and dropout.
+_NUMERICS = {"dtype", "float32_attention_logits", "attention", "remat_policy", "max_length"}
+_NUMERICS |= {"dropout_rate", "attention_dropout_rate"}
 _CODERS = {"inputs": "encoder", "targets": "decoder"}
 
 
@@ -124,8 +129,9 @@ def write_description(
 ) -> None:
     """Write, on one host, what describes a run.
 
-    `model-info.txt` has its parameters and optimizer, `labels.json` the labels of the classes in
-    its `tasks`, {task: {label of a class: what the model writes}}. The vocabulary is copied.
+    `model-info.txt` has its parameters, optimizer and network, `labels.json` the labels of the
+    classes in its `tasks`, {task: {label of a class: what the model writes}}. The vocabulary is
+    copied.
     """
     if jax.process_index():
         return
@@ -133,6 +139,8 @@ def write_description(
     lines = [f"{k:70} {v.shape!s:20} {v.sharding.spec}" for k, v in sorted(flat.items())]
     if optimizer := _optimizer(model):
         lines.append(f"optimizer: {optimizer}")
+    if network := _network(model):
+        lines.append(f"network: {json.dumps(network)}")
     count = sum(int(np.prod(v.shape)) for v in flat.values())
     folder = epath.Path(model_dir)
     (folder / DESCRIPTION).write_text("\n".join([*lines, f"parameters: {count:,}", ""]))
@@ -188,9 +196,43 @@ def _labels(tasks: Iterable[seqio.Task]) -> dict[str, dict[str, str]]:
 
 
 def check_description(start: Start, model: Any, tasks: Iterable[seqio.Task]) -> None:
-    """Raise UserError if the checkpoint of `start` is of another vocabulary or other classes."""
+    """Raise UserError if the checkpoint is of another network, vocabulary or other classes."""
+    check_network(start, model)
     check_vocabulary(start, model)
     check_labels(start, tasks)
+
+
+def check_network(start: Start, model: Any) -> None:
+    """Raise UserError if a run that resumes has another network than its checkpoints.
+
+    Many settings have no array whose shape would show it, such as `num_heads` beside a `head_dim`
+    that makes up for it, or the base of rotary positions. Its earlier checkpoints would be
+    converted with the new ones.
+    """
+    if not start.is_own:
+        return
+    model_dir, _ = start.folder_and_step
+    before = broadcast.broadcast_from_first(lambda: _described(model_dir, "network"))
+    with small_files.parsing(epath.Path(model_dir) / DESCRIPTION, "delete it"):
+        settings = dict(json.loads(before or "{}"))
+    for name, value in _network(model).items():
+        if settings.get(name, value) != value:
+            raise UserError(
+                f"{type(model.module.config).__name__}.{name}",
+                value,
+                f"but the run in MODEL_DIR {model_dir} was trained with {settings[name]}",
+                "set it to that, or another MODEL_DIR for another model",
+            )
+
+
+def _network(model: Any) -> dict[str, Any]:
+    """Return the settings of a network but for its numerics, as JSON holds them."""
+    config = getattr(getattr(model, "module", None), "config", None)
+    if not dataclasses.is_dataclass(config) or isinstance(config, type):
+        return {}
+    names = {field.name for field in dataclasses.fields(config)} - _NUMERICS
+    settings = {name: getattr(config, name) for name in sorted(names)}
+    return dict(json.loads(json.dumps(settings, default=str)))
 
 
 def check_labels(start: Start, tasks: Iterable[seqio.Task]) -> None:
@@ -276,19 +318,21 @@ def saved_by_another(path: str, model: Any) -> str | None:
     shapes. So the run's description next to the checkpoint is read. Without it, or for an optimizer
     without a name, nothing is known, and the result is None.
     """
-    description_path = epath.Path(path).parent / DESCRIPTION
-
-    def optimizer_there() -> str | None:
-        try:
-            match = re.search(r"^optimizer: (\S+)$", description_path.read_text(), re.MULTILINE)
-        except (tf.errors.OpError, OSError, UnicodeDecodeError):
-            return None
-        return match[1] if match else None
-
-    saved_name, own_name = broadcast.broadcast_from_first(optimizer_there), _optimizer(model)
+    folder, own_name = os.fspath(epath.Path(path).parent), _optimizer(model)
+    saved_name = broadcast.broadcast_from_first(lambda: _described(folder, "optimizer"))
     if None in (saved_name, own_name) or saved_name == own_name:
         return None
     return f"the saved state is of {saved_name}, not of {own_name}"
+
+
+def _described(folder: str, name: str) -> str | None:
+    """Return what the description of the run in a folder says of `name`, None if nothing."""
+    try:
+        text = (epath.Path(folder) / DESCRIPTION).read_text()
+    except (tf.errors.OpError, OSError, UnicodeDecodeError):
+        return None
+    match = re.search(f"^{name}: (.+)$", text, re.MULTILINE)
+    return match[1] if match else None
 
 
 def _optimizer(model: Any) -> str | None:

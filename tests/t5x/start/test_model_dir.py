@@ -5,6 +5,7 @@ import pathlib
 import types
 
 import jax
+import jax.numpy as jnp
 import optax
 import pytest
 from sentencepiece import sentencepiece_model_pb2
@@ -15,6 +16,7 @@ from fakes.paths import ROOT
 from fakes.refuses import refuses
 from t5x import optimizers
 from t5x.checkpointing.config import RestoreCheckpointConfig
+from t5x.examples.t5 import network
 from t5x.multihost import broadcast
 from t5x.partitioning import PjitPartitioner
 from t5x.start import model_dir
@@ -129,6 +131,32 @@ def test_a_run_keeps_its_vocabulary_and_so_does_one_that_goes_on_from_it(tmp_pat
     for start in (own, other):
         with refuses(value=str(tmp_path) if start.is_own else own.path):
             model_dir.check_vocabulary(start, encoder)
+
+
+def test_a_run_keeps_its_network(tmp_path):
+    """Its arrays have the same names and shapes with all of these settings."""
+    own = Start(f"{tmp_path}/checkpoint_1", None)
+    other = Start(own.path, RestoreCheckpointConfig(own.path))
+
+    def model_of(**changes):
+        sizes = {"vocab_size": 384, "emb_dim": 16, "num_heads": 4, "head_dim": 8, "mlp_dim": 32}
+        model = toy.model()
+        model.module = network.Transformer(network.T5Config(**sizes | changes))
+        return model
+
+    model_dir.check_network(own, model_of())  # an older run says nothing of it
+    specs = state_specs(toy.shared_model(), PjitPartitioner(2))
+    model_dir.write_description(str(tmp_path), model_of(), specs)
+    numerics = {"dtype": jnp.bfloat16, "dropout_rate": 0.0, "remat_policy": "full"}
+    model_dir.check_network(own, model_of(**numerics))
+    model_dir.check_network(own, types.SimpleNamespace())  # a network without settings
+    for name, changes in {
+        "head_dim": {"num_heads": 2, "head_dim": 16},
+        "mlp_activations": {"mlp_activations": ("gelu",)},
+    }.items():
+        model_dir.check_network(other, model_of(**changes))  # a run of its own
+        with refuses(f"T5Config.{name}"):
+            model_dir.check_network(own, model_of(**changes))
 
 
 def test_a_run_keeps_its_classes(tmp_path):
