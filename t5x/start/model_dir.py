@@ -226,13 +226,18 @@ def check_network(start: Start, model: Any) -> None:
 
 
 def _network(model: Any) -> dict[str, Any]:
-    """Return the settings of a network but for its numerics, as JSON holds them."""
+    """Return the settings of a network but for its numerics, as JSON holds them.
+
+    What JSON cannot hold, such as a function, is left out: its text may have an address.
+    """
     config = getattr(getattr(model, "module", None), "config", None)
     if not dataclasses.is_dataclass(config) or isinstance(config, type):
         return {}
-    names = {field.name for field in dataclasses.fields(config)} - _NUMERICS
-    settings = {name: getattr(config, name) for name in sorted(names)}
-    return dict(json.loads(json.dumps(settings, default=str)))
+    settings = {}
+    for name in sorted({field.name for field in dataclasses.fields(config)} - _NUMERICS):
+        with contextlib.suppress(TypeError, ValueError):
+            settings[name] = json.loads(json.dumps(getattr(config, name)))
+    return settings
 
 
 def check_labels(start: Start, tasks: Iterable[seqio.Task]) -> None:

@@ -1,8 +1,10 @@
 """MODEL_DIR: whether it can be written, and what describes the run in it."""
 
+import dataclasses
 import functools
 import pathlib
 import types
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -157,6 +159,27 @@ def test_a_run_keeps_its_network(tmp_path):
         model_dir.check_network(other, model_of(**changes))  # a run of its own
         with refuses(f"T5Config.{name}"):
             model_dir.check_network(own, model_of(**changes))
+
+
+def test_functions_of_a_network_are_not_compared(tmp_path):
+    """The next process has them at other addresses."""
+
+    @dataclasses.dataclass
+    class Config:
+        activation: Callable = lambda values: values
+        num_heads: int = 4
+
+    def model_of(**settings):
+        model = toy.model()
+        model.module = types.SimpleNamespace(config=Config(**settings))
+        return model
+
+    own = Start(f"{tmp_path}/checkpoint_1", None)
+    specs = state_specs(toy.shared_model(), PjitPartitioner(2))
+    model_dir.write_description(str(tmp_path), model_of(), specs)
+    model_dir.check_network(own, model_of(activation=lambda values: values))
+    with refuses("Config.num_heads"):
+        model_dir.check_network(own, model_of(num_heads=2))
 
 
 def test_a_run_keeps_its_classes(tmp_path):
