@@ -470,10 +470,12 @@ class Supervision:
     def refuse_other(self, reports: list[Report]) -> None:
         """Raise OtherRun if the workers train another script or recipe; its flags may differ."""
         own, *others = (
-            command.partition(" -")[0].removeprefix("./")
+            command.partition(" -")[0]
             for command in (" ".join([self.script, *self.flags]), *(r.command for r in reports))
         )
-        if other := next((command for command in others if command not in ("", own)), ""):
+        name = lambda word: pathlib.PurePath(word).name.removesuffix(".gin")
+        names = lambda command: [*map(name, command.split())]
+        if other := next((c for c in others if c and names(c) != names(own)), ""):
             where = f"{self.tpu.name} trains {other}, not {own}"
             raise OtherRun(f"{where}: {self.tpu.call('stop')}, or take another slice.")
 

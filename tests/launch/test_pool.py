@@ -7,13 +7,15 @@ import shutil
 import signal
 import subprocess
 import time
+import types
 
 import pytest
 
 from fakes.shell import executable, sentence
 from fakes.simulated_pod import ZONE, flags_of
-from launch import commit, pool
+from launch import commit, pool, tpu
 from launch.commit import Failed
+from launch.slices import Report
 
 ZONES = "us-east5-a,europe-west4-b"
 RUN = ["ro", ZONES, "launch/like_t5x.sh", "--any", "v6e-16,v4-32"]
@@ -132,6 +134,19 @@ def test_a_slice_that_trains_something_else_is_named_and_left(words, scarce):
         assert f"{D} trains {' '.join(words)}" in process.stderr
         assert scarce.cloud.left() == {D}
     assert " training " in scarce.do("status", D, "europe-west4-b")
+
+
+@pytest.mark.parametrize("script", ["launch/train.sh", "./launch/train.sh", "/a/launch/train.sh"])
+@pytest.mark.parametrize("recipe", ["ro_t5x_base", "ro_t5x_base.gin", "gin/ro_t5x_base.gin"])
+def test_a_run_may_be_spelled_otherwise_where_it_is_taken_up(script, recipe):
+    """launch/train.sh takes all of these for one recipe."""
+    slice = types.SimpleNamespace(name="ro", kind={}, call=str)
+    supervision = tpu.Supervision(slice, script, [recipe, "--gin.BATCH_SIZE=8"], b"")
+    train = lambda command: [Report(0, "unknown", 0, ""), Report(1, "training", 5, "", command)]
+    supervision.refuse_other(train("launch/train.sh ro_t5x_base"))
+    for other in ("launch/train.sh ro_t5x_large", "launch/ro_t5x_base.sh"):
+        with pytest.raises(tpu.OtherRun, match=other):
+            supervision.refuse_other(train(other))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
