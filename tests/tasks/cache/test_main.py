@@ -131,17 +131,17 @@ def test_training_does_not_read_the_ids_of_another_vocabulary(small, says):
             assert "another vocabulary" in refusal.value.why
 
 
-def test_training_does_not_read_texts_that_were_normalized_otherwise(small, monkeypatch):
+def test_training_does_not_read_texts_that_were_normalized_otherwise(small):
     made = small.job(cedilla=True)
     make(made)
-    monkeypatch.setattr(seqio.utils, "_GLOBAL_CACHE_DIRECTORIES", [made.out])
     lengths = {"inputs": 64, "targets": 64}
     read = lambda: seqio.TaskRegistry.get(made.task).get_dataset(lengths, use_cached=True)
-    small.job(cedilla=True, nfc=True, objective=SpanNoise(0.5, 3.0))
-    assert next(iter(read())), "a default may be written, and tokens suit any objective"
-    small.job(cedilla=False)
-    with refuses("task cache_small") as refusal:
-        read()
+    with global_caches([made.out]):
+        small.job(cedilla=True, nfc=True, objective=SpanNoise(0.5, 3.0))
+        assert next(iter(read())), "a default may be written, and tokens suit any objective"
+        small.job(cedilla=False)
+        with refuses("task cache_small") as refusal:
+            read()
     assert "cedilla" in refusal.value.why
 
 
