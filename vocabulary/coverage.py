@@ -92,8 +92,9 @@ def _unknown_words(
 ) -> Iterator[CheckResult]:
     """Yield a check of words that are unknown as a whole, made of covered characters, if any."""
     counts = collections.Counter(word for text in texts for word in text.split())
-    is_unknown = lambda word: encoder.unk_id in encoder.encode([word])[0]
-    if lost := [word for word in counts if covered.issuperset(word) and is_unknown(word)]:
+    words = [word for word in counts if covered.issuperset(word)]
+    encoded = zip(words, encoder.encode(words), strict=True)  # one call: each starts threads
+    if lost := [word for word, ids in encoded if encoder.unk_id in ids]:
         size = lambda words: sum(len(word) * counts[word] for word in words)
         share, longest = size(lost) / size(counts), max(lost, key=len)
         detail = f"{share:.2%} of the text, such as {longest[:20]!r}… ({len(longest)} characters)"
