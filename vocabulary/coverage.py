@@ -27,7 +27,8 @@ _MORE = (
     "set --character_coverage of vocabulary.train nearer to 1, or --byte_fallback, if the text "
     "needs them; strays of other scripts may stay"
 )
-_MOST_IN_WORDS = 0.001  # share of a text that is in words not covered
+_LONGEST_WORD = 100  # characters of a word that WordPiece reads
+_MOST_IN_WORDS = 0.001  # share of a text that is in longer ones
 _STRAY_EVERY = 5_000  # letters or more, for a stray character of web pages
 
 Characters = collections.Counter[str]
@@ -90,17 +91,17 @@ def coverage(path: str, texts: Sequence[str], beside: str | None = None) -> list
 def _unknown_words(
     encoder: _Encoder, texts: Sequence[str], covered: set[str]
 ) -> Iterator[CheckResult]:
-    """Yield a check of words that are unknown as a whole, made of covered characters, if any."""
+    """Yield a check of words that are unknown since they are too long, if any."""
     counts = collections.Counter(word for text in texts for word in text.split())
-    words = [word for word in counts if covered.issuperset(word)]
-    encoded = zip(words, encoder.encode(words), strict=True)  # one call: each starts threads
+    long = [word for word in counts if len(word) > _LONGEST_WORD and covered.issuperset(word)]
+    encoded = zip(long, encoder.encode(long), strict=True)  # one call: each starts threads
     if lost := [word for word, ids in encoded if encoder.unk_id in ids]:
         size = lambda words: sum(len(word) * counts[word] for word in words)
         share, longest = size(lost) / size(counts), max(lost, key=len)
         detail = f"{share:.2%} of the text, such as {longest[:20]!r}… ({len(longest)} characters)"
         to_set = (
             "make it by vocabulary.train --kind byte_bpe, or write spaces between the words of the "
-            "text: WordPiece reads no word of more than 100 characters"
+            f"text: WordPiece reads no word of more than {_LONGEST_WORD} characters"
         )
         is_rare = share <= _MOST_IN_WORDS
         yield judged("words not covered", is_rare, detail, to_set, otherwise=WARNING)

@@ -53,6 +53,16 @@ def test_words_too_long_to_be_read_are_named():
         assert "words not covered" not in rows(vocabulary, texts)
 
 
+def test_a_short_word_is_not_called_too_long(tmp_path):
+    """SentencePiece joins a letter and its mark to a letter that may have no piece."""
+    model = read_model(MINI)
+    model.pieces.add(piece="\u0306", score=0.0)
+    (tmp_path / "own.model").write_bytes(model.SerializeToString())
+    own = rows(str(tmp_path / "own.model"), ["o\u0306 om"] * 50)
+    assert own["characters not covered"].verdict == OK
+    assert "words not covered" not in own
+
+
 def test_joiners_that_words_are_written_with_must_not_be_lost():
     joined = ["Ana are me\u200cre și pere."] * 50
     row = rows(MINI, joined)["zero-width joiners"]
