@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _report(values: argparse.Namespace) -> int:
     cache: Cache = {}
-    model_dirs = values.model_dirs or [_newest_run()]
+    model_dirs = [*dict.fromkeys(values.model_dirs)] or [_newest_run()]
     name = "_".join(path.rstrip("/").rpartition("/")[2] for path in model_dirs[:3])
     out = values.out or (None if values.png else arguments.result_path(f"report_{name}.html"))
     if out:

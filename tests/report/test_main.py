@@ -27,6 +27,12 @@ def test_a_page_is_one_file_with_its_data_in_it(tmp_path, capsys):
     assert list(tmp_path.glob("*.html")) == [out]
 
 
+def test_a_folder_that_is_named_twice_is_one_run(tmp_path, capsys):
+    folder, out = str(fake_runs.complete(tmp_path / "tiny")), str(tmp_path / "report.html")
+    entry_point.main([folder, folder, "-o", out])
+    assert "report.html: 1 run," in capsys.readouterr().err
+
+
 def test_a_sentence_with_markup_stays_data(tmp_path):
     events = [{"event": "infill", "step": 1, "sentences": {"</script><b>": "{{script}} </script>"}}]
     folder = fake_runs.run(tmp_path / "r", {}, events)
