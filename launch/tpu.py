@@ -73,6 +73,8 @@ def read_settings() -> dict[str, str]:
         if done.returncode:
             wrong = f"launch/env is a shell script that fails: {why(done).rstrip('.')}"
             raise Failed(f"{wrong}: write NAME=value, and quote a value that has spaces.")
+        if done.stderr:
+            say(done.stderr.rstrip("\n"), sys.stderr)
         variables = json.loads(done.stdout.splitlines()[-1])
     return {**variables, **os.environ}
 

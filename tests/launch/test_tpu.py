@@ -70,6 +70,11 @@ def test_a_file_of_settings_that_cannot_be_read_is_a_sentence(pair):
         assert "launch/env" in sentence(pair.ask("status", "ro", ZONE))
 
 
+def test_what_the_file_of_settings_prints_is_shown(pair):
+    (pair.clone / "launch/env").write_text("echo careful >&2\n")
+    assert "careful" in pair.ask("status", "ro", ZONE).stderr
+
+
 def test_a_switch_that_is_0_is_off(pair):
     (pair.clone / "launch/env").write_text("TPU_SPOT=1\nTPU_QUEUED=1\nTPU_INTERNAL_IPS=1\n")
     off = {"TPU_SPOT": "0", "TPU_QUEUED": "0", "TPU_RESERVED": "0", "TPU_INTERNAL_IPS": "0"}
