@@ -10,6 +10,8 @@ from benchmarks import gpus
 from benchmarks.baselines import tokamax_attention
 from t5x.kernels import cudnn
 
+pytestmark = pytest.mark.usefixtures("gin_apart")
+
 
 @pytest.mark.parametrize(
     ("recipe", "config"),
