@@ -136,6 +136,7 @@ READERS = {
 }
 
 
+@pytest.mark.usefixtures("gin_apart")
 @pytest.mark.parametrize("odd", ODD)
 @pytest.mark.parametrize("name", READERS)
 def test_any_content_is_read_or_refused(name, odd, tmp_path):
