@@ -53,8 +53,7 @@ def read_beginning(split: CorpusSplit, n: int, one_file: bool = False) -> Beginn
     """Return the documents of the first files, at least `n` if there are so many.
 
     With `one_file` it stops after the first file that has a document, and after MOST_UNUSABLE
-    records without one. Files are read in small parts, so that no more
-    than necessary is read.
+    records without one. Files are read in small parts, so that no more than necessary is read.
     """
     split, has_others = split.in_small_parts(), False
     beginning = Beginning([], RecordCounter(split.corpus), [])
